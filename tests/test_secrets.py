@@ -150,7 +150,7 @@ def _shown(look: Callable[[], Any]) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulsar_admin, "_ATTEMPTS", 0)
+    monkeypatch.setattr(pulsar_admin, "ATTEMPTS", 0)
     monkeypatch.setattr(doctor, "require_java", lambda: None)
     monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", visible=True))
 

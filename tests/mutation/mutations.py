@@ -60,6 +60,9 @@ TERMINATE = "tests/backends/pulsar/test_terminate.py"
 PRODUCERS = "tests/backends/pulsar/wire/test_shared_producers.py"
 NATIVE = "tests/backends/pulsar/test_native_topic_log.py"
 SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
+WIRE_CONNECTION = "tests/backends/pulsar/wire/test_connection.py"
+WIRE_CLIENT = "tests/backends/pulsar/wire/test_client.py"
+REDIRECTS = "tests/backends/pulsar/test_redirects.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
@@ -2751,6 +2754,188 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{WIRE_CODE}/producer.py",
             "        self._producer.close(min(_CLOSE_SECONDS, self._settings.timeout_s))\n",
             "        self._producer.leave()\n",
+        ),
+    ),
+    mutation(
+        "a silent address of a name takes the time of the one that answers",
+        "transport",
+        f"{WIRE_CONNECTION}::test_the_addresses_of_a_name_share_the_time_to_connect",
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "opened.settimeout(left / (len(resolved) - passed))",
+            "opened.settimeout(left)",
+        ),
+    ),
+    mutation(
+        "the time to greet begins before an address has answered",
+        "transport",
+        f"{WIRE_CONNECTION}::test_a_broker_behind_a_silent_address_has_the_whole_time_to_greet",
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "            opened = self._dial()\n",
+            "            began = time.monotonic()\n            opened = self._dial()\n",
+        ),
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "self._greet(opened, behind_proxy)\n",
+            "self._greet(opened, behind_proxy, began)\n",
+        ),
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "    def _greet(self, opened: socket.socket, behind_proxy: str | None) -> None:\n",
+            "    def _greet(self, opened, behind_proxy, began) -> None:\n",
+        ),
+        Edit(
+            f"{WIRE_CODE}/connection.py",
+            "        deadline = time.monotonic() + self._settings.connect_s\n        method,",
+            "        deadline = began + self._settings.connect_s\n        method,",
+        ),
+    ),
+    mutation(
+        "a connection is opened under the lock of all connections",
+        "transport",
+        f"{WIRE_CLIENT}::test_a_connection_is_had_while_another_broker_does_not_answer",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "            connection = Connection(self.settings, address, behind_proxy)\n",
+            "            with self._lock:\n"
+            "                connection = Connection(self.settings, address, behind_proxy)\n",
+        ),
+    ),
+    mutation(
+        "each thread opens a connection to a broker for itself",
+        "transport",
+        f"{WIRE_CLIENT}::test_all_who_ask_for_a_broker_at_a_time_wait_for_one_connection",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "            opening = self._openings.get(key)\n",
+            "            opening = None\n",
+        ),
+    ),
+    mutation(
+        "all who wait for a connection are interrupted with the thread that opens it",
+        "transport",
+        f"{WIRE_CLIENT}::"
+        "test_who_waits_for_a_connection_is_not_interrupted_with_the_one_who_opens_it",
+        Edit(f"{WIRE_CODE}/client.py", "known = isinstance(failed, Exception)", "known = True"),
+    ),
+    mutation(
+        "a lookup leaves open connections to later addresses aside",
+        "transport",
+        f"{WIRE_CLIENT}::test_an_open_connection_to_any_address_of_the_service_url_will_do",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "                if connection is not None and connection.usable:\n"
+            "                    return connection\n",
+            "                break\n",
+        ),
+    ),
+    mutation(
+        "a lookup begins with an address that failed",
+        "transport",
+        f"{WIRE_CLIENT}::test_an_address_that_failed_last_is_tried_last",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "in_turn = sorted(self._failed_at, key=self._failed_at.__getitem__)",
+            "in_turn = list(self._failed_at)",
+        ),
+    ),
+    mutation(
+        "a connection that is opened while its client is closed stays open",
+        "transport",
+        f"{WIRE_CLIENT}::test_a_connection_that_was_opened_behind_the_end_of_its_client_is_closed",
+        Edit(f"{WIRE_CODE}/client.py", "            self._openings.clear()", "            pass"),
+    ),
+    mutation(
+        "a lookup that is passed round is not tried again",
+        "transport",
+        f"{WIRE}::test_a_lookup_that_is_passed_round_is_tried_again_until_brokers_agree",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            'raise RefusedError("ServiceUnitNotReady", f"{_REDIRECTS} brokers',
+            'raise RefusedError("LookupError", f"{_REDIRECTS} brokers',
+        ),
+    ),
+    mutation(
+        "a call of the admin API ends where a redirect led to nobody",
+        "transport",
+        f"{REDIRECTS}::test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_gone",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "            if is_last:\n                raise\n",
+            "            raise\n",
+        ),
+    ),
+    mutation(
+        "every retry is spent on the broker that a redirect named",
+        "transport",
+        f"{REDIRECTS}::test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_gone",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "        elif was_redirected(self) and (",
+            "        elif False and (",
+        ),
+    ),
+    mutation(
+        "a broker that a redirect named and that is not ready has the last word",
+        "transport",
+        f"{REDIRECTS}::"
+        "test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_not_ready",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "            if is_last or answer.status not in UNREADY or not",
+            "            if True or not",
+        ),
+    ),
+    mutation(
+        "redirects to a broker that is gone are followed for longer than was asked",
+        "transport",
+        f"{REDIRECTS}::"
+        "test_redirects_to_a_broker_that_is_gone_are_followed_for_a_bounded_time_and_it_is_named",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "time.monotonic() + pause_s > deadline",
+            "time.monotonic() > deadline + 60",
+        ),
+    ),
+    mutation(
+        "a status that the caller accepts is waited out",
+        "transport",
+        f"{REDIRECTS}::test_a_status_that_says_something_to_the_caller_is_waited_for_a_short_time",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "            is_last = is_last or (answer.status in accept and tries > ATTEMPTS)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "a broker that is not ready is asked for as long as one that a redirect named",
+        "transport",
+        f"{REDIRECTS}::test_who_is_not_ready_without_a_redirect_is_asked_a_few_times",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            " or not was_redirected(answer.retries):",
+            ":",
+        ),
+    ),
+    mutation(
+        "a call that may be under way is begun again",
+        "transport",
+        f"{REDIRECTS}::test_a_call_that_may_be_under_way_is_not_begun_again_elsewhere",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "(error is None or isinstance(error, ConnectTimeoutError))",
+            "True",
+        ),
+    ),
+    mutation(
+        "credentials follow a redirect from https to http",
+        "transport",
+        f"{REDIRECTS}::test_a_redirect_from_https_to_http_gets_no_credentials",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            'if _pool.scheme == "https" and target.scheme == "http":',
+            "if False:",
         ),
     ),
     mutation(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +35,10 @@ class FakeAdminApi:
         How many entries each topic has, by the end of its name behind the tenant and namespace.
     asked : Counter of str
         Requests so far, by what was asked for.
+    instead : Callable
+        Path -> a status, and where a redirect leads to; None = it is answered as usual.
+    heard : list of (str, str)
+        Method of each request so far, and its credentials.
     """
 
     url: str = ""
@@ -41,6 +46,8 @@ class FakeAdminApi:
     properties: dict[str, dict[str, str] | None] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    instead: Callable[[str], tuple[int, str] | None] = lambda _path: None
+    heard: list[tuple[str, str]] = field(default_factory=list)
 
     def create(self, segment: SegmentRef) -> None:
         """Let a segment's topic be there, without an entry."""
@@ -89,13 +96,32 @@ class FakeAdminApi:
 
 
 @contextmanager
-def fake_admin_api() -> Iterator[FakeAdminApi]:
-    """Serve the admin API on a free port of the loopback."""
+def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
+    """Serve the admin API on a free port of the loopback, by https with `tls`."""
     api = FakeAdminApi()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1  # an answer is one write, which waits for no acknowledgement
+
+        def parse_request(self) -> bool:
+            if not super().parse_request():
+                return False
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            api.heard.append((self.command, self.headers["Authorization"] or ""))
+            other = api.instead(self.path)
+            if other is None:
+                return True
+            self.send_response(other[0])
+            self.send_header("Location", other[1] + self.path)  # means nothing to others than 307
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            self.wfile.flush()
+            return False
+
+        def do_PUT(self) -> None:
+            self.send_response(204)
+            self.end_headers()
 
         def do_GET(self) -> None:
             name, what = self._asked()
@@ -124,10 +150,14 @@ def fake_admin_api() -> Iterator[FakeAdminApi]:
             del format, args
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        url = f"https://localhost:{server.server_port}"
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    api.url = f"http://127.0.0.1:{server.server_port}"
+    api.url = url
     try:
         yield api
     finally:

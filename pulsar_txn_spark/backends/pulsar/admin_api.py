@@ -1,7 +1,8 @@
 """A lean client of Pulsar's admin REST API: what the segment log needs, and no more.
 
 Every call is idempotent (or made so here) and bounded in time. It is retried a few times where the
-broker is not ready: a topic that moves between brokers answers 503 for a moment.
+broker is not ready: a topic that moves between brokers answers 503 for a moment. Where a redirect
+led to a broker that is gone, the call begins again at ``admin.url``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ from pulsar_txn_spark.backends.pulsar.passthrough import (
     parse_admin_url,
     parse_passthrough,
 )
+from pulsar_txn_spark.backends.pulsar.redirects import (
+    ATTEMPTS,
+    UNREADY,
+    DowngradeError,
+    OwnerAwayError,
+    RedirectRetry,
+    begin_again,
+)
 from pulsar_txn_spark.backends.pulsar.tls import TlsSettings
 from pulsar_txn_spark.backports import time_from_iso
 from pulsar_txn_spark.config import PulsarConfig
@@ -41,7 +50,7 @@ _READ_SECONDS = 30.0  # loading a topic with many ledgers may take that long
 CALLS_AT_A_TIME = 4
 """So many connections are kept; more calls at once than that help nobody."""
 
-_ATTEMPTS = 4  # an unloaded topic is served again within a second or two
+_OPERATION_SECONDS = 30  # a cluster notices within that time that a broker is gone
 _SEAL_PAUSES_S = (0.0, 0.1, 0.5, 2.0, 0.0)
 """Between tries to seal a topic of which the brokers have not stored that it is sealed."""
 
@@ -162,10 +171,11 @@ class PulsarAdmin:
             )
         connect_ms = own.get("connection_timeout_ms", _CONNECT_SECONDS * 1000)
         read_ms = own.get("read_timeout_ms", _READ_SECONDS * 1000)
-        self._retries = urllib3.Retry(
-            total=_ATTEMPTS,
-            redirect=_ATTEMPTS,
-            status_forcelist=(502, 503, 504),
+        self._operation_s: float = settings.get("operation_timeout_seconds", _OPERATION_SECONDS)
+        self._retries = RedirectRetry(
+            total=ATTEMPTS,
+            redirect=ATTEMPTS,
+            status_forcelist=UNREADY,
             allowed_methods=None,
             backoff_factor=0.2,
             raise_on_status=False,
@@ -746,26 +756,44 @@ class PulsarAdmin:
             bounds["retries"] = self._retries.new(read=0)
         headers = {"Content-Type": "application/json"} | self._authorization()
         content = None if body is None else json.dumps(body).encode()
+
+        def send() -> urllib3.BaseHTTPResponse:
+            url = f"{self._url}/admin/{version}{path}"
+            return self._pool.request(method, url, body=content, headers=headers, **bounds)
+
+        deadline = time.monotonic() + self._operation_s
         try:
             for pause_s in _BUSY_PAUSES_S:
-                answer = self._pool.request(
-                    method,
-                    f"{self._url}/admin/{version}{path}",
-                    body=content,
-                    headers=headers,
-                    **bounds,
-                )
+                answer = begin_again(send, deadline - time.monotonic(), accept)
                 if not _is_busy(answer):
                     break
                 time.sleep(pause_s)
         except urllib3.exceptions.HTTPError as failed:
             raise SegmentLogUnavailableError(
-                f"cannot {action} {topic}: the admin API at {self._url} does not answer "
-                f"({_cause(failed)}); check admin.url, and for https the TLS options"
+                f"cannot {action} {topic}: {self._unanswered(failed)}"
             ) from None
         if answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status in accept:
             return answer
         raise self._error(answer, action, topic)
+
+    def _unanswered(self, failed: urllib3.exceptions.HTTPError) -> str:
+        if isinstance(failed, DowngradeError):
+            return (
+                f"{failed.source} speaks https, and redirects to http://{failed.target}. Nothing "
+                "was sent there: the credentials would have gone out in clear. Let a load "
+                "balancer lead to the brokers' webServicePortTls, or set admin.url to a Pulsar "
+                "proxy"
+            )
+        if isinstance(failed, OwnerAwayError):
+            return (
+                f"the admin API at {self._url} redirects to the broker {failed.address}, which "
+                f"does not answer ({_cause(failed)}). It was tried for {self._operation_s:.0f} s; "
+                "check that broker, and that it can be reached from here"
+            )
+        return (
+            f"the admin API at {self._url} does not answer ({_cause(failed)}); check admin.url, "
+            "and for https the TLS options"
+        )
 
     def _error(self, answer: urllib3.BaseHTTPResponse, action: str, topic: str) -> SegmentLogError:
         reason = _reason(answer)

@@ -490,7 +490,8 @@ def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
     admin._url = "http://broker"
     admin._credentials = mock.Mock(method="none")
     headers = {key.replace("_", "-"): value for key, value in headers.items()}
-    answer = mock.Mock(status=status, data=data, headers=headers, reason="")
+    answer = mock.Mock(status=status, data=data, headers=headers, reason="", retries=None)
+    admin._operation_s = 30
     admin._retries = mock.Mock()
     admin._pool = mock.Mock()
     admin._pool.request.return_value = answer

@@ -8,7 +8,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeAlias, TypeVar
 
 from pulsar_txn_spark.backends.pulsar.errors import translate
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
@@ -33,6 +34,8 @@ from pulsar_txn_spark.errors import OptionError, SegmentLogError
 from pulsar_txn_spark.segments.log import SegmentRef
 
 _Result = TypeVar("_Result")
+_Where: TypeAlias = tuple[Address, str | None]
+"""An address, and ``host:port`` of the broker behind it if it is a proxy's."""
 
 RETRIED = frozenset(
     {
@@ -111,8 +114,13 @@ class WireClient:
         """Producers that wait for the next writer of their topics."""
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._connections: dict[tuple[Address, str | None], Connection] = {}
-        self._located: dict[str, tuple[Address, str | None]] = {}
+        self._connections: dict[_Where, Connection] = {}
+        self._openings: dict[_Where, Future[Connection]] = {}
+        self._failed_at: dict[_Where, float] = dict.fromkeys(
+            ((address, None) for address in settings.addresses), 0.0
+        )
+        """When an address of ``service.url`` could not be connected to, 0 = it could."""
+        self._located: dict[str, _Where] = {}
         self._pid = os.getpid()
 
     def next_number(self) -> int:
@@ -209,39 +217,94 @@ class WireClient:
         with self._lock:
             closing = list(self._connections.values())
             self._connections.clear()
+            self._openings.clear()  # whoever opens one now closes it
         if self._pid == os.getpid():
             for connection in closing:
                 connection.close()
 
     def _connect(self, address: Address, behind_proxy: str | None = None) -> Connection:
+        key = (address, behind_proxy)
         with self._lock:
-            connection = self._connections.get((address, behind_proxy))
-            if connection is None or not connection.usable:
-                connection = Connection(self.settings, address, behind_proxy)
+            connection = self._connections.get(key)
+            if connection is not None and connection.usable:
+                return connection
+            opening = self._openings.get(key)
+            if opening is None:
+                mine = self._openings[key] = Future()
+        if opening is not None:
+            return self._opened_by_another(opening)
+        # Outside of the lock: a broker that does not answer keeps nobody from the others.
+        try:
+            connection = Connection(self.settings, address, behind_proxy)
+        except BaseException as failed:
+            self._note_failure(key, mine)
+            # Who is interrupted here is so alone.
+            known = isinstance(failed, Exception)
+            mine.set_exception(failed if known else RefusedError("ConnectError", "interrupted"))
+            raise
+        return self._note_opened(key, mine, connection)
+
+    @staticmethod
+    def _opened_by_another(opening: Future[Connection]) -> Connection:
+        try:
+            return opening.result()
+        except RefusedError as refused:  # each thread raises one of its own
+            raise RefusedError(refused.result, refused.detail) from None
+
+    def _note_failure(self, key: _Where, mine: Future[Connection]) -> None:
+        with self._lock:
+            if self._openings.get(key) is mine:
+                del self._openings[key]
+            if key in self._failed_at:
+                self._failed_at[key] = time.monotonic()
+
+    def _note_opened(
+        self, key: _Where, mine: Future[Connection], connection: Connection
+    ) -> Connection:
+        with self._lock:
+            wanted = self._openings.get(key) is mine
+            if wanted:
+                del self._openings[key]
                 # Brokers may come back under other addresses: what has ended keeps its memory.
                 ended = [known for known, it in self._connections.items() if not it.usable]
                 for known in ended:
                     del self._connections[known]
-                self._connections[address, behind_proxy] = connection
+                self._connections[key] = connection
+                if key in self._failed_at:
+                    self._failed_at[key] = 0.0
+        if wanted:
+            mine.set_result(connection)
             return connection
+        connection.close()
+        closed = RefusedError("Disconnected", "the client was closed meanwhile")
+        mine.set_exception(closed)
+        raise closed
 
     def any_connection(self) -> Connection:
         """Return a connection to one of the addresses of ``service.url``.
+
+        One that is open will do; else an address that failed last is tried last.
 
         Raises
         ------
         RefusedError
             If none of them can be reached.
         """
+        with self._lock:
+            for where in self._failed_at:
+                connection = self._connections.get(where)
+                if connection is not None and connection.usable:
+                    return connection
+            in_turn = sorted(self._failed_at, key=self._failed_at.__getitem__)
         failure = RefusedError("ConnectError")
-        for address in self.settings.addresses:
+        for where in in_turn:
             try:
-                return self._connect(address)
+                return self._connect(*where)
             except RefusedError as refused:
                 failure = refused
         raise failure
 
-    def _locate(self, topic: str, timeout_s: float) -> tuple[Address, str | None]:
+    def _locate(self, topic: str, timeout_s: float) -> _Where:
         broker, authoritative = self.any_connection(), False
         for _ in range(_REDIRECTS):
             answer = self._look_up(broker, topic, authoritative, timeout_s)
@@ -261,7 +324,8 @@ class WireClient:
             if answer.response == _CONNECT:
                 return where
             broker, authoritative = self._connect(*where), answer.authoritative
-        raise RefusedError("LookupError", f"{_REDIRECTS} brokers passed the lookup on")
+        # They may take each other for the leader for as long as it changes.
+        raise RefusedError("ServiceUnitNotReady", f"{_REDIRECTS} brokers passed the lookup on")
 
     def _look_up(
         self, broker: Connection, topic: str, authoritative: bool, timeout_s: float

@@ -50,6 +50,7 @@ _LOG = logging.getLogger(__name__)
 _RECEIVE_BYTES = 1024 * 1024
 _PIECES = 64  # for one call of the system
 _CLOSING_SECONDS = 1.0  # for what is left to be sent
+_LEAST_DIAL_SECONDS = 0.1  # a timeout of 0 would mean: do not wait at all
 _NONE = 2**64 - 1  # -1 as Pulsar sends it
 
 RESULTS = {
@@ -299,15 +300,15 @@ class Connection:
 
     def _open(self, behind_proxy: str | None) -> socket.socket:
         settings = self._settings
-        deadline = time.monotonic() + settings.connect_s
         context = settings.tls_settings.context() if self.address.tls else None
         opened: socket.socket | None = None
         try:
-            opened = socket.create_connection(self.address[:2], settings.connect_s)
+            opened = self._dial()
+            opened.settimeout(settings.connect_s)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is not None:
                 opened = context.wrap_socket(opened, server_hostname=self.address.host)
-            self._greet(opened, behind_proxy, deadline)
+            self._greet(opened, behind_proxy)
             opened.setblocking(False)
         except (OSError, FrameError) as failed:  # TLS and timeouts are OSErrors
             if opened is not None:
@@ -322,7 +323,30 @@ class Connection:
             raise
         return opened
 
-    def _greet(self, opened: socket.socket, behind_proxy: str | None, deadline: float) -> None:
+    def _dial(self) -> socket.socket:
+        """Connect to the first address of the host that answers; all of them share the time."""
+        deadline = time.monotonic() + self._settings.connect_s
+        failure = OSError("the host has no address")
+        resolved = socket.getaddrinfo(*self.address[:2], type=socket.SOCK_STREAM)
+        for passed, (family, kind, protocol, _, where) in enumerate(resolved):
+            left = max(deadline - time.monotonic(), _LEAST_DIAL_SECONDS)
+            try:
+                opened = socket.socket(family, kind, protocol)
+                try:
+                    opened.settimeout(left / (len(resolved) - passed))
+                    opened.connect(where)
+                except BaseException:
+                    opened.close()
+                    raise
+            except OSError as failed:
+                failure = failed
+            else:
+                return opened
+        raise failure
+
+    def _greet(self, opened: socket.socket, behind_proxy: str | None) -> None:
+        # Begins here: an address that did not answer takes nothing from a broker that did.
+        deadline = time.monotonic() + self._settings.connect_s
         method, data = self._settings.authentication()
         connect = CommandConnect(
             client_version=CLIENT_VERSION,
