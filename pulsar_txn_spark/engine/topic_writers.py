@@ -55,8 +55,8 @@ _MOST_CHANGES = 1024
 wild."""
 
 _MOST_LOSSES = 16
-"""How often a task goes on under a new name where receipts prove nothing. With more of them it is
-better off if Spark repeats it elsewhere."""
+"""How often in a row a task goes on in a segment under a new name, where nothing of it was proven.
+With more of them it is better off if Spark repeats it elsewhere."""
 
 _ENDED = (
     SegmentSealedError,
@@ -307,7 +307,7 @@ class _Output:
         self._admit = admit
         self._round_start = round_start
         self._topology_generation = 0
-        self._losses = 0
+        self._losses: dict[str, int] = {}  # by segment id, since its last receipt
         self._open: dict[str, _Open] = {}
         self._left: list[Written] = []
         self._is_checked = checked  # by the first admission
@@ -476,11 +476,12 @@ class _Output:
         UnverifiedReceiptError
             If that has happened too often.
         """
-        self._losses += 1
-        if self._losses > _MOST_LOSSES:
+        losses = self._losses.get(segment.id, 0) + 1
+        if losses > _MOST_LOSSES:
             raise error
         self._topology_generation += 1
         written, unproved = self._open.pop(segment.id).leave()
+        self._losses[segment.id] = losses if written.receipt.last is None else 0
         self._left.append(replace(written, bounded=True))
         return unproved
 

@@ -2584,8 +2584,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_one_whose_end_is_never_stored_is_not_sealed",
         Edit(
             "pulsar_txn_spark/backends/pulsar/admin_api.py",
-            "            return None\n        return Position(int(sealed_at",
-            "            return Position(99, 0)\n        return Position(int(sealed_at",
+            "        if end is None:\n            return None\n",
+            "        if end is None:\n            return Position(99, 0), Position(3, 1)\n",
         ),
     ),
     mutation(
@@ -2596,6 +2596,58 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/backends/pulsar/admin_api.py",
             "        if behind:\n",
             "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a segment ends where a broker says that has lost it",
+        "INV-10",
+        f"{TERMINATE}::test_a_topic_ends_where_the_metadata_say_and_not_where_a_broker_does",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/admin_api.py",
+            "        return last\n",
+            "        return self.managed_ledger(topic).last\n",
+        ),
+    ),
+    mutation(
+        "a task fails once it has lost a producer in each of many segments",
+        "",
+        "tests/segments/test_changes.py::"
+        "test_a_task_goes_on_however_many_segments_have_lost_their_producers",
+        Edit(
+            "pulsar_txn_spark/engine/topic_writers.py",
+            "losses = self._losses.get(segment.id, 0) + 1",
+            "losses = sum(self._losses.values()) + 1",
+        ),
+    ),
+    mutation(
+        "a writer whose rows all have receipts needs its producer all the same",
+        "",
+        f"{WIRE}::test_a_lost_producer_is_not_opened_again_where_every_row_has_a_receipt",
+        Edit(
+            f"{WIRE_CODE}/producer.py",
+            "needed = sends or self._native or not self._ledger.is_settled()",
+            "needed = True",
+        ),
+    ),
+    mutation(
+        "an entry is sent through a producer that serves another writer by now",
+        "INV-11",
+        "tests/backends/pulsar/test_receipt_ledger.py::"
+        "test_nothing_is_sent_behind_the_back_of_whoever_closes_the_writer",
+        Edit(
+            "pulsar_txn_spark/backends/pulsar/receipt_ledger.py",
+            "            if self._closed:  # its",
+            "            if False:  # its",
+        ),
+    ),
+    mutation(
+        "who waits for a connection waits for ever where its opening is interrupted at the end",
+        "transport",
+        f"{WIRE_CLIENT}::test_who_waits_is_told_where_an_opening_is_interrupted_at_its_end",
+        Edit(
+            f"{WIRE_CODE}/client.py",
+            "            if mine is not None and not mine.done():\n",
+            "            if mine is not None and isinstance(failed, RefusedError):\n",
         ),
     ),
     mutation(
@@ -2797,9 +2849,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE_CLIENT}::test_a_connection_is_had_while_another_broker_does_not_answer",
         Edit(
             f"{WIRE_CODE}/client.py",
-            "            connection = Connection(self.settings, address, behind_proxy)\n",
+            "            return self._note_opened(key, mine, Connection(",
             "            with self._lock:\n"
-            "                connection = Connection(self.settings, address, behind_proxy)\n",
+            "                Connection(self.settings, address, behind_proxy)\n"
+            "            return self._note_opened(key, mine, Connection(",
         ),
     ),
     mutation(
@@ -2825,9 +2878,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{WIRE_CLIENT}::test_an_open_connection_to_any_address_of_the_service_url_will_do",
         Edit(
             f"{WIRE_CODE}/client.py",
-            "                if connection is not None and connection.usable:\n"
-            "                    return connection\n",
-            "                break\n",
+            "                connection = self._connections.get(where)\n",
+            "                connection = None\n",
         ),
     ),
     mutation(

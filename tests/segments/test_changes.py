@@ -328,6 +328,20 @@ def test_a_log_that_never_proves_anything_fails_the_task(
     task.writers.close()
 
 
+def test_a_task_goes_on_however_many_segments_have_lost_their_producers(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, segments, count = TopicName.parse("wide"), 24, 480
+    run.topics.create(wide, segments)
+    forget(monkeypatch, segments, 0, Overdue)
+    task = Task(run, "n")
+    task.writers.append(wide, record_batch([(f"key-{n}", n) for n in range(count)]))
+    written = task.writers.finish()
+    assert len({output.segment.id for output in written}) == segments
+    assert sum(output.receipt.messages for output in written) == count
+    task.writers.close()
+
+
 @pytest.mark.parametrize("seal", [False, True])
 def test_a_writer_goes_on_whatever_an_operator_has_left_half_done(
     run: Components, seal: bool

@@ -40,7 +40,7 @@ from pulsar_txn_spark.errors import (
     SegmentLogUnavailableError,
     SegmentNotFoundError,
 )
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import native_topic
 
 _T = TypeVar("_T")
@@ -249,8 +249,8 @@ class PulsarAdmin:
             self.unload(topic)
             # A broker says "terminated" before it has stored it, or although it could not. What was
             # not stored is forgotten with the unloading, and the topic takes rows again.
-            sealed_at = self._stored_end(topic)
-            if sealed_at is not None:
+            sealed = self._stored_end(topic)
+            if sealed is not None:
                 break
             time.sleep(pause_s)
         else:
@@ -259,8 +259,9 @@ class PulsarAdmin:
                 "but it has not stored that. The topic would take rows again, so it does not count "
                 "as sealed. Look into the broker's log for its metadata store, and try again"
             )
-        managed_ledger = self.managed_ledger(topic)
-        behind = [ledger.last for ledger in managed_ledger.ledgers if ledger.last > sealed_at]
+        sealed_at, last = sealed
+        listed = self.managed_ledger(topic).ledgers
+        behind = [ledger.last for ledger in listed if ledger.last > sealed_at]
         if behind:
             raise SegmentLogError(
                 f"{topic} was sealed at {sealed_at}, but the broker has acknowledged entries up to "
@@ -268,16 +269,27 @@ class PulsarAdmin:
                 "(apache/pulsar#25858). Nothing was skipped, and the segment stays as it is. "
                 "Recover these entries from the bookies before you go on"
             )
-        # What `terminate` itself returns may name an entry of a last ledger that is empty.
-        return managed_ledger.last
+        # Not what a broker says of the last entry: it may have lost the topic without knowing it.
+        return last
 
-    def _stored_end(self, topic: str) -> Position | None:
-        """Return where the cluster's metadata say that a topic was sealed, None if they do not."""
+    def _stored_end(self, topic: str) -> tuple[Position, Position] | None:
+        """Return where the cluster's metadata say that a topic was sealed, and its last entry.
+
+        The end may lie in a last ledger that is empty. None if the metadata name no end.
+        """
         known = self._get(f"{_path(topic)}/internal-info", "read the metadata of", topic)
-        sealed_at = known.get("terminatedPosition")
-        if sealed_at is None:
+        end = known.get("terminatedPosition")
+        if end is None:
             return None
-        return Position(int(sealed_at["ledgerId"]), int(sealed_at["entryId"]))
+        sealed_at = Position(int(end["ledgerId"]), int(end["entryId"]))
+        if sealed_at.entry >= 0:
+            return sealed_at, sealed_at
+        before = (
+            Position(int(ledger["ledgerId"]), int(ledger["entries"]) - 1)
+            for ledger in known["ledgers"]
+            if ledger.get("entries") and int(ledger["ledgerId"]) < sealed_at.ledger
+        )
+        return sealed_at, max(before, default=EARLIEST)
 
     def unload(self, topic: str) -> None:
         """Make the broker close a topic and load it anew on its next use."""

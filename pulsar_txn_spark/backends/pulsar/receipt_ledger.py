@@ -121,8 +121,16 @@ class ReceiptLedger:
         return not self._unacknowledged
 
     def register(self, entry: SentEntry) -> None:
-        """Note an entry just before it is sent."""
+        """Note an entry just before it is sent.
+
+        Raises
+        ------
+        PulsarTxnError
+            If the writer was closed meanwhile.
+        """
         with self._in_flight.changed:
+            if self._closed:  # its producer may serve another writer by now
+                self.check()
             assert entry.number == self.next_number, (entry.number, self.next_number)
             self.next_number += 1
             self._unacknowledged.append(entry)

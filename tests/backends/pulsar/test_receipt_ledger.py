@@ -77,6 +77,14 @@ def test_a_receipt_of_nothing_that_was_sent_is_final() -> None:
         ledger.check()
 
 
+def test_nothing_is_sent_behind_the_back_of_whoever_closes_the_writer() -> None:
+    ledger = ledger_of(1)
+    ledger.settle(0, Position(7, 0))
+    assert ledger.close()
+    with pytest.raises(SegmentLogError, match="is closed"):
+        ledger.register(SentEntry(ledger.next_number, 2, 20, 40))
+
+
 def test_the_first_failure_is_explained_once_and_on_the_writers_thread() -> None:
     explained: list[threading.Thread] = []
 

@@ -30,12 +30,18 @@ class Broker:
         So many times the metadata take nothing.
     behind : list
         Ledgers that got entries although the topic was terminated.
+    end : tuple of int
+        What the metadata name as the end.
+    says : str
+        What is said of the last entry by whoever is asked, which may have lost the topic.
     """
 
     in_memory: bool = False
     stored: bool = False
     store_fails: int = 0
     behind: list[dict[str, int]] = field(default_factory=list)
+    end: tuple[int, int] = (3, 1)
+    says: str = "3:1"
     asked: list[str] = field(default_factory=list)
 
     def answer(self, method: str, path: str, *_: Any, **__: Any) -> Any:
@@ -46,14 +52,17 @@ class Broker:
         elif what == "unload":
             self.in_memory = self.stored
         elif what == "internal-info":
-            known: dict[str, Any] = {"version": 3, "ledgers": [{"ledgerId": 3}]}
+            ledgers = [{"ledgerId": 2, "entries": 7}, {"ledgerId": 3, "entries": 2}]
+            if self.end[0] > 3:
+                ledgers.append({"ledgerId": self.end[0]})
+            known: dict[str, Any] = {"version": 3, "ledgers": ledgers}
             if self.stored:
-                known["terminatedPosition"] = {"ledgerId": 3, "entryId": 1}
+                known["terminatedPosition"] = {"ledgerId": self.end[0], "entryId": self.end[1]}
             return SimpleNamespace(data=json.dumps(known).encode())
         elif what == "internalStats":
             ledgers = [{"ledgerId": 3, "entries": 2, "size": 9}, *self.behind]
             stats = {
-                "lastConfirmedEntry": "3:1",
+                "lastConfirmedEntry": self.says,
                 "ledgers": ledgers,
                 "currentLedgerSize": 0,
                 "entriesAddedCounter": 0,
@@ -92,6 +101,15 @@ def test_one_that_is_sealed_in_the_memory_of_a_broker_alone_is_sealed_again(
     assert admin_of(broker, monkeypatch).terminate(TOPIC) == Position(3, 1)
     assert broker.stored
     assert broker.asked.count("terminate") == 2
+
+
+@pytest.mark.parametrize("end", [(3, 1), (4, -1)], ids=["an entry", "a last ledger without any"])
+def test_a_topic_ends_where_the_metadata_say_and_not_where_a_broker_does(
+    end: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that lost the topic without knowing it tells of fewer entries than there are."""
+    broker = Broker(end=end, says="3:0")
+    assert admin_of(broker, monkeypatch).terminate(TOPIC) == Position(3, 1)
 
 
 def test_one_whose_end_is_never_stored_is_not_sealed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,25 +224,24 @@ class WireClient:
 
     def _connect(self, address: Address, behind_proxy: str | None = None) -> Connection:
         key = (address, behind_proxy)
-        with self._lock:
-            connection = self._connections.get(key)
-            if connection is not None and connection.usable:
-                return connection
-            opening = self._openings.get(key)
-            if opening is None:
-                mine = self._openings[key] = Future()
-        if opening is not None:
-            return self._opened_by_another(opening)
-        # Outside of the lock: a broker that does not answer keeps nobody from the others.
+        mine: Future[Connection] | None = None
         try:
-            connection = Connection(self.settings, address, behind_proxy)
-        except BaseException as failed:
-            self._note_failure(key, mine)
-            # Who is interrupted here is so alone.
-            known = isinstance(failed, Exception)
-            mine.set_exception(failed if known else RefusedError("ConnectError", "interrupted"))
+            with self._lock:
+                connection = self._connections.get(key)
+                if connection is not None and connection.usable:
+                    return connection
+                opening = self._openings.get(key)
+                if opening is None:
+                    mine = self._openings[key] = Future()
+            if mine is None:
+                assert opening is not None
+                return self._opened_by_another(opening)
+            # Outside of the lock: a broker that does not answer keeps nobody from the others.
+            return self._note_opened(key, mine, Connection(self.settings, address, behind_proxy))
+        except BaseException as failed:  # whoever waits for it must not do so for ever
+            if mine is not None and not mine.done():
+                self._note_failure(key, mine, failed)
             raise
-        return self._note_opened(key, mine, connection)
 
     @staticmethod
     def _opened_by_another(opening: Future[Connection]) -> Connection:
@@ -251,12 +250,15 @@ class WireClient:
         except RefusedError as refused:  # each thread raises one of its own
             raise RefusedError(refused.result, refused.detail) from None
 
-    def _note_failure(self, key: _Where, mine: Future[Connection]) -> None:
+    def _note_failure(self, key: _Where, mine: Future[Connection], failed: BaseException) -> None:
         with self._lock:
             if self._openings.get(key) is mine:
                 del self._openings[key]
             if key in self._failed_at:
                 self._failed_at[key] = time.monotonic()
+        # Who is interrupted here is so alone.
+        known = isinstance(failed, Exception)
+        mine.set_exception(failed if known else RefusedError("ConnectError", "interrupted"))
 
     def _note_opened(
         self, key: _Where, mine: Future[Connection], connection: Connection

@@ -258,7 +258,7 @@ class WireSegmentWriter(EntryWriter):
             raise too_large(self._segment, end - start, size, allowed)
         frame = encode_send(BaseCommand(type=BaseCommand.SEND, send=send), metadata, packed)
         cost = sum(map(len, frame))
-        self._wait(lambda: self._ledger.has_room(cost))
+        self._wait(lambda: self._ledger.has_room(cost), sends=True)
         with self._client.in_flight.changed:
             self._ledger.register(SentEntry(number, end - start, payload_bytes, cost, frame))
             lost = self._producer.lost
@@ -294,11 +294,13 @@ class WireSegmentWriter(EntryWriter):
 
     # --- reconnecting -------------------------------------------------------------------------
 
-    def _wait(self, done: Callable[[], bool]) -> None:
-        """Wait until `done`, opening the producer again where it was lost."""
+    def _wait(self, done: Callable[[], bool], *, sends: bool = False) -> None:
+        """Wait until `done`, opening the producer again where it was lost and is still needed."""
         while True:
             self._ledger.wait(lambda: self._producer.lost is not None or done())
-            if self._producer.lost is None:
+            # Only a native topic has to show, behind its receipts, that it is still the same.
+            needed = sends or self._native or not self._ledger.is_settled()
+            if self._producer.lost is None or not needed:
                 return
             self._reopen(self._producer.lost)
 

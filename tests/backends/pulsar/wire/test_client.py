@@ -136,6 +136,27 @@ def test_who_waits_for_a_connection_is_not_interrupted_with_the_one_who_opens_it
     assert isinstance(waiting.exception(WAIT_S), RefusedError)
 
 
+def test_who_waits_is_told_where_an_opening_is_interrupted_at_its_end(
+    start: Callable[..., Future[Any]], network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.failure = None
+    client = client_of(SILENT)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "_note_opened", interrupted)
+        opening = start(client.any_connection)
+        await_asking(network)
+        waiting = start(client.any_connection)
+        await_asking(network)
+        network.answer.set()
+        assert isinstance(opening.exception(WAIT_S), KeyboardInterrupt)
+        assert isinstance(waiting.exception(WAIT_S), RefusedError)
+    assert client.any_connection().address == SILENT
+
+
 def test_a_broker_that_failed_may_be_connected_to_later(network: Network) -> None:
     network.answer.set()
     client = client_of(SILENT)

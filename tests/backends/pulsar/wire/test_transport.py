@@ -342,6 +342,20 @@ def test_a_writer_with_transaction_bits_does_not_go_on_at_another_broker(
     assert broker.count(BaseCommand.SEND) == sent
 
 
+@pytest.mark.parametrize("bits", [None, TxnBits(1 << 62, 7)])
+def test_a_lost_producer_is_not_opened_again_where_every_row_has_a_receipt(
+    broker: FakePulsar, client: WireClient, bits: TxnBits | None
+) -> None:
+    writer = writer_on(client, bits=bits, gated=bits is not None)
+    put_through(writer, numbered(4))
+    broker.peers[-1].cut()
+    with client.in_flight.changed:
+        assert client.in_flight.changed.wait_for(lambda: writer._producer.lost is not None, 5)
+    assert writer.flush() == Receipt(None, None, 0, 0, 0)
+    assert writer.acknowledged().messages == 4
+    assert broker.count(BaseCommand.PRODUCER) == 1
+
+
 def test_a_receipt_of_a_duplicate_is_no_acknowledgement(
     broker: FakePulsar, client: WireClient
 ) -> None:
