@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -260,7 +261,9 @@ class MetadataPendingAckStore:
                 )
                 require_claimed(ack.subscription, ack.query, claim)
             elif answer.code is Code.PENDING:
-                if not self._coordinator.complete_on_behalf(_holders(answer), missing):
+                holders = _holders(answer)
+                completed = self._coordinator.complete_on_behalf(holders, missing)
+                if not completed and not (catches_up and self._end_earlier(holders, ack.query)):
                     raise AcknowledgementConflictError(
                         f"subscription {ack.subscription!r} of segment {ack.segment}: transaction "
                         f"{answer.holder} is open and acknowledges there, so {txn} may not. Two "
@@ -270,6 +273,22 @@ class MetadataPendingAckStore:
                 raise _refused(txn, ack, answer)
             answer = self._store.subscriptions.place_acks(txn, [ack])[0]
         raise _refused(txn, ack, answer)
+
+    def _end_earlier(self, holders: Iterable[TxnId], query: str) -> bool:
+        """Abort what an earlier start of a query left open as it caught up; tell whether it did.
+
+        Such a transaction moves cursors and writes nothing. So the one that has come now does the
+        same, and need not wait for its lease. Those of sinks are ended by their next attempts.
+        """
+        ended = False
+        for header in self._store.transactions.read_many(sorted(holders)):
+            if header is not None and header.query == query and not header.sink:
+                with suppress(TransactionNotFoundError):
+                    self._coordinator.abort(
+                        header.txn, EndedBy.FENCE, cause="a newer start of the query caught up"
+                    )
+                ended = True
+        return ended
 
     # -- single messages, and everything up to a message ---------------------------------------
 

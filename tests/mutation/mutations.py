@@ -2651,6 +2651,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a query that catches up waits for the lease of its own start that died",
+        "INV-8",
+        "tests/txn/test_batch.py::"
+        "test_a_query_that_catches_up_does_not_wait_for_its_own_start_that_died",
+        Edit(
+            f"{TXN}/pending_ack.py",
+            "if not completed and not (catches_up and self._end_earlier(holders, ack.query)):",
+            "if not completed:",
+        ),
+    ),
+    mutation(
+        "a query that catches up ends a transaction of its sink, or of another query",
+        "INV-8",
+        "tests/txn/test_batch.py::test_a_query_that_catches_up_ends_nobody_elses_transaction",
+        Edit(
+            f"{TXN}/pending_ack.py",
+            "header is not None and header.query == query and not header.sink:",
+            "header is not None:",
+        ),
+    ),
+    mutation(
         "a task of a sink writes by another store than the driver's",
         "INV-11",
         "tests/spark/sink/test_task.py::test_an_executor_that_reaches_another_store_writes_nothing",

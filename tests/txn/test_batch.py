@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pulsar_txn_spark.errors import (
+    AcknowledgementConflictError,
     BatchNotRecordedError,
     CommitStateUnknownError,
     FencedError,
@@ -20,11 +21,11 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
-from pulsar_txn_spark.store.records import Code, SinkEntry, TxnId, TxnState
+from pulsar_txn_spark.store.records import AckRequest, Code, Cursor, SinkEntry, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules, new_nonce
-from pulsar_txn_spark.txn.coordinator import LastBegun
+from pulsar_txn_spark.txn.coordinator import LastBegun, TxnStatus
 from pulsar_txn_spark.txn.participants import pointer_intent
-from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, PlannedRange, ReadPlan
 from pulsar_txn_spark.txn.read_progress import ReadProgress
 from pulsar_txn_spark.txn.sweeper import Sweeper
 from tests.support.scenario import SEGMENT, Fault, Loss, Txn, World, ack
@@ -445,6 +446,40 @@ def test_a_batch_that_runs_again_behind_the_source_is_acknowledged_already(world
     world.run_batch(BatchKey("sink", "query", 2), "n3", "c")
     assert world.visible() == ["a", "b", "c"]
     assert cursor_position(world) == P3
+
+
+def left_open(world: World, sink: str = "", query: str = "query") -> TxnId:
+    """Acknowledge up to P1 in a transaction of a process that dies before it commits."""
+    txn = world.coordinator.new_txn("dead", query=query, sink=sink)
+    request = AckRequest(SEGMENT, "sub", "query", 1, EARLIEST, P1, sink, "0")
+    MetadataPendingAckStore(world.coordinator).acknowledge(txn, "dead", 60_000, [request])
+    return txn
+
+
+def claimed(world: World) -> Cursor:
+    world.store.subscriptions.claim_cursor(SEGMENT, "sub", "query", 1, EARLIEST)
+    [cursor] = world.store.subscriptions.read_cursors([SEGMENT], "sub")
+    assert cursor is not None
+    return cursor
+
+
+def test_a_query_that_catches_up_does_not_wait_for_its_own_start_that_died(world: World) -> None:
+    cursor = claimed(world)
+    dead = left_open(world)
+    ReadProgress(world.coordinator, 60_000).catch_up("sub", 2, {SEGMENT: (cursor, P2)})
+    assert cursor_position(world) == P2
+    assert world.coordinator.status(dead) is TxnStatus.ABORTED
+
+
+@pytest.mark.parametrize("holder", [{"sink": "sink"}, {"query": "another"}])
+def test_a_query_that_catches_up_ends_nobody_elses_transaction(
+    world: World, holder: dict[str, str]
+) -> None:
+    cursor = claimed(world)
+    txn = left_open(world, **holder)
+    with pytest.raises(AcknowledgementConflictError, match="is open and acknowledges there"):
+        ReadProgress(world.coordinator, 60_000).catch_up("sub", 2, {SEGMENT: (cursor, P2)})
+    assert world.coordinator.status(txn) is TxnStatus.OPEN
 
 
 def test_another_name_does_not_let_an_older_copy_of_the_checkpoint_pass(world: World) -> None:
