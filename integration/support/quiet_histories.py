@@ -34,7 +34,7 @@ class FeedsTaken:
         def counted(
             feeds: IdleFeeds[WireEntryFeed], topic: str, start: Position
         ) -> WireEntryFeed | None:
-            waiting = topic in feeds._feeds
+            waiting = topic in feeds._of_topic
             feed = take(feeds, topic, start)
             if feed is not None:
                 self.count["skipped" if feed._behind < start else "went on"] += 1

@@ -11,7 +11,7 @@ from functools import partial
 
 from pulsar_txn_spark import metrics
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig
-from pulsar_txn_spark.errors import TransactionNotFoundError
+from pulsar_txn_spark.errors import StoreRolledBackError, TransactionNotFoundError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.process_lock import ProcessLock
@@ -57,6 +57,27 @@ class Components:
     def scaler(self) -> Scaler:
         """Return what splits and merges segments by the policies of topics."""
         return Scaler(self.store, self.log, self.topics)
+
+    def require_store(self, uuid: str) -> None:
+        """Refuse to do a task's work by another metadata store than its driver's.
+
+        Readers by that one would not know the task's writers, and show their rows (INV-11).
+
+        Parameters
+        ----------
+        uuid : str
+            Of the driver's store.
+
+        Raises
+        ------
+        StoreRolledBackError
+        """
+        reached = self.store.identity.uuid
+        if reached != uuid:
+            raise StoreRolledBackError(
+                f"this executor reaches metadata store {reached}, the driver {uuid}: nothing was "
+                "read or written. Give store.url a server that all of them reach"
+            )
 
     def watcher(self, segments: Collection[str] = ()) -> SegmentWatcher:
         """Return a watcher for one waiting thread; close it."""

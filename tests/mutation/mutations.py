@@ -1078,8 +1078,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SOURCE}::test_an_executor_that_reaches_another_store_reads_nothing",
         Edit(
             f"{SOURCE_CODE}/task.py",
-            "    if components.store.identity.uuid != partition.store_uuid:\n",
-            "    if False:\n",
+            "    components.require_store(partition.store_uuid)\n",
+            "",
         ),
     ),
     mutation(
@@ -2643,7 +2643,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "who waits for a connection waits for ever where its opening is interrupted at the end",
         "transport",
-        f"{WIRE_CLIENT}::test_who_waits_is_told_where_an_opening_is_interrupted_at_its_end",
+        f"{WIRE_CLIENT}::test_who_waits_for_a_connection_is_not_interrupted_with_the_one_who_opens_it",
         Edit(
             f"{WIRE_CODE}/client.py",
             "            if mine is not None and not mine.done():\n",
@@ -2677,8 +2677,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/spark/sink/test_task.py::test_an_executor_that_reaches_another_store_writes_nothing",
         Edit(
             "pulsar_txn_spark/spark/sink/task.py",
-            "    if reached != job.store_uuid:\n",
-            "    if False:\n",
+            "    components.require_store(job.store_uuid)\n",
+            "",
         ),
     ),
     mutation(
@@ -2776,8 +2776,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_the_oldest_are_closed_where_too_many_wait, "
         "test_those_that_have_waited_long_are_closed_when_another_one_begins_to_wait",
         Edit(
-            f"{WIRE_CODE}/idle_producers.py",
-            "while len(self._waiting) > MOST or now - self._longest() > LONGEST_S:",
+            f"{WIRE_CODE}/idle_pool.py",
+            "while len(self._since) > MOST or now - next(iter(self._since.values())) > LONGEST_S:",
             "while False:",
         ),
     ),

@@ -19,11 +19,7 @@ from pulsar_txn_spark.engine.topic_writers import (
     op_records,
     winners_of,
 )
-from pulsar_txn_spark.errors import (
-    SchemaError,
-    SegmentLogUnavailableError,
-    StoreRolledBackError,
-)
+from pulsar_txn_spark.errors import SchemaError, SegmentLogUnavailableError
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.checkpoint import wants_fingerprint
@@ -58,7 +54,7 @@ def run_write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> TaskComm
     """
     freeze_loaded_modules("write")
     components = open_components(job.options)
-    _require_store_of_driver(components, job)
+    components.require_store(job.store_uuid)
     task = _WriteTask(job, components, TaskFacts.of_task())
     if not job.options.get("transactions"):
         return task.write_without_transaction(batches)
@@ -78,21 +74,6 @@ def run_write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> TaskComm
             rows.skip(batch)
         return task.message(attempt, [], rows)
     return task.message(attempt, task.write(attempt, batches, rows), rows)
-
-
-def _require_store_of_driver(components: Components, job: WriteJob) -> None:
-    """Refuse another store: readers of the driver's would not know the writer, and show its rows.
-
-    Raises
-    ------
-    StoreRolledBackError
-    """
-    reached = components.store.identity.uuid
-    if reached != job.store_uuid:
-        raise StoreRolledBackError(
-            f"this executor reaches metadata store {reached}, the driver {job.store_uuid}: nothing "
-            "was written. Give store.url a server that all of them reach"
-        )
 
 
 class _WriteTask:

@@ -80,15 +80,13 @@ def read_partition(
 
     Raises
     ------
+    StoreRolledBackError
+        If the executor reaches another metadata store than the driver.
     DataLossError, AcknowledgementConflictError, StoreUnavailableError, SegmentLogUnavailableError
     """
     freeze_loaded_modules("read")
     components = open_components(options)
-    if components.store.identity.uuid != partition.store_uuid:
-        raise DataLossError(
-            f"this executor reaches metadata store {components.store.identity.uuid}, the driver "
-            f"{partition.store_uuid}: give store.url a server that all of them reach"
-        )
+    components.require_store(partition.store_uuid)
     if partition.plan is not None:
         facts = TaskFacts.of_task()
         _require_not_lost(components, partition, facts)

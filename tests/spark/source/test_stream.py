@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.errors import DataLossError
+from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -98,5 +98,5 @@ def test_an_executor_that_reaches_another_store_reads_nothing(source: Source) ->
     reader = source.reader()
     [partition] = reader.partitions(*source.progress(reader))
     assert isinstance(partition, SourcePartition)
-    with pytest.raises(DataLossError, match="this executor reaches metadata store"):
+    with pytest.raises(StoreRolledBackError, match="this executor reaches metadata store"):
         reader.read(replace(partition, store_uuid="another"))

@@ -54,7 +54,8 @@ class OpenedProducer:
         """Sequence id of the last entry, once the writer that uses it has let go of it."""
         self._client = client
         self._native = native
-        self._id = client.next_number()
+        self.id = client.next_number()
+        """Its number on every connection."""
         self._epoch = -1
         self._connection: Connection | None = None
         self._writer: ReceiptHandler | None = None
@@ -65,11 +66,6 @@ class OpenedProducer:
     def shared(cls, topic: str, client: WireClient) -> OpenedProducer:
         """Return one under a name of its own, for writers of any name."""
         return cls(topic, SHARED_NAME + secrets.token_hex(8), client)
-
-    @property
-    def id(self) -> int:
-        """Its number on every connection."""
-        return self._id
 
     @property
     def connection(self) -> Connection:
@@ -110,7 +106,7 @@ class OpenedProducer:
             with self._client.in_flight.changed:
                 self.lost = None
             # Before the answer: from then on the producer may be lost.
-            connection.add_producer(self._id, self)
+            connection.add_producer(self.id, self)
             try:
                 answer = connection.request(self._create, backoff.left_s)
             except RefusedError:
@@ -128,13 +124,13 @@ class OpenedProducer:
         It is opened again under the same number: a late refusal would be taken for one of the next
         entries.
         """
-        self.connection.remove(self._id)
+        self.connection.remove(self.id)
         with contextlib.suppress(RefusedError):  # lost, or gone already: then nothing comes either
             self.connection.request(self._close_command, timeout_s)
 
     def leave(self) -> None:
         """Let go of it, without waiting for the broker."""
-        self.connection.remove(self._id)
+        self.connection.remove(self.id)
         self.connection.tell(self._close_command)
 
     # --- on the connection's thread -----------------------------------------------------------
@@ -160,7 +156,7 @@ class OpenedProducer:
     def _create(self, number: int) -> BaseCommand:
         producer = CommandProducer(
             topic=self.topic,
-            producer_id=self._id,
+            producer_id=self.id,
             request_id=number,
             producer_name=self.name,
             epoch=self._epoch,
@@ -171,5 +167,5 @@ class OpenedProducer:
         return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
     def _close_command(self, number: int) -> BaseCommand:
-        closing = CommandCloseProducer(producer_id=self._id, request_id=number)
+        closing = CommandCloseProducer(producer_id=self.id, request_id=number)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=closing)

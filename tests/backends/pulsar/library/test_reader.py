@@ -56,7 +56,7 @@ class Broker:
             source.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)
         self.log._headers.between.side_effect = lambda *_: ()
         self.log._transport = mock.Mock(drops_chunks=True)
-        feed = self.log._transport.feed.return_value
+        self.feed = feed = self.log._transport.feed.return_value
         feed.next_entry.side_effect = lambda _: self.shown.pop(0) if self.shown else None
         rows = self.log._transport.rows.return_value
         rows.add.side_effect = self.rows.append
@@ -121,16 +121,15 @@ def test_a_broker_that_shows_nothing_for_a_while_may_not_have_the_topic_any_more
 ) -> None:
     monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 60.0)
     monkeypatch.setattr(pulsar_log, "_LOOK_UP_SECONDS", 0.0)
-    feed = broker.log._transport.feed.return_value  # type: ignore[attr-defined]
     broker.shown = [Entry(Position(3, 0))]
 
     def at_the_next_broker(previous: Position) -> None:
         assert previous == (3, 0)
         broker.shown = [Entry(Position(3, 1)), Entry(Position(3, 2))]
 
-    feed.look_up_again.side_effect = at_the_next_broker
+    broker.feed.look_up_again.side_effect = at_the_next_broker
     assert broker.read() == [0, 1, 2]
-    assert feed.look_up_again.call_count == 1
+    assert broker.feed.look_up_again.call_count == 1
 
 
 def test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named(

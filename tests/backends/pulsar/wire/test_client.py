@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -122,31 +123,19 @@ def test_all_who_ask_for_a_broker_at_a_time_wait_for_one_connection(
     assert network.opened == [SILENT]
 
 
+@pytest.mark.parametrize("moment", ["while it is opened", "once it is open"])
 def test_who_waits_for_a_connection_is_not_interrupted_with_the_one_who_opens_it(
-    start: Callable[..., Future[Any]], network: Network
+    start: Callable[..., Future[Any]],
+    network: Network,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
 ) -> None:
-    network.failure = KeyboardInterrupt()
     client = client_of(SILENT)
-    opening = start(client.any_connection)
-    await_asking(network)
-    waiting = start(client.any_connection)
-    await_asking(network)
-    network.answer.set()
-    assert isinstance(opening.exception(WAIT_S), KeyboardInterrupt)
-    assert isinstance(waiting.exception(WAIT_S), RefusedError)
-
-
-def test_who_waits_is_told_where_an_opening_is_interrupted_at_its_end(
-    start: Callable[..., Future[Any]], network: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network.failure = None
-    client = client_of(SILENT)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
+    network.failure = KeyboardInterrupt() if moment == "while it is opened" else None
     with monkeypatch.context() as patched:
-        patched.setattr(client, "_note_opened", interrupted)
+        if network.failure is None:
+            interrupted = mock.Mock(side_effect=KeyboardInterrupt)
+            patched.setattr(client, "_note_opened", interrupted)
         opening = start(client.any_connection)
         await_asking(network)
         waiting = start(client.any_connection)
@@ -154,6 +143,7 @@ def test_who_waits_is_told_where_an_opening_is_interrupted_at_its_end(
         network.answer.set()
         assert isinstance(opening.exception(WAIT_S), KeyboardInterrupt)
         assert isinstance(waiting.exception(WAIT_S), RefusedError)
+    network.failure = None
     assert client.any_connection().address == SILENT
 
 

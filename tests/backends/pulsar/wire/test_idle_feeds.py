@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand
-from pulsar_txn_spark.backends.pulsar.wire import idle_feeds, reader
+from pulsar_txn_spark.backends.pulsar.wire import idle_pool, reader
 from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError
 from pulsar_txn_spark.backends.pulsar.wire.idle_feeds import IdleFeeds
 from pulsar_txn_spark.config import PulsarConfig
@@ -171,7 +171,7 @@ def test_a_reader_of_a_damaged_entry_does_not_wait(tasks: Tasks) -> None:
 HERE = Position(LEDGER, 1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Waiting:
     """A reader that notes whether it was closed."""
 
@@ -196,7 +196,7 @@ def idle(count: int, clock: Callable[[], float]) -> tuple[IdleFeeds[Waiting], li
 
 
 def test_the_oldest_are_closed_beyond_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_feeds, "_MOST", 3)
+    monkeypatch.setattr(idle_pool, "MOST", 3)
     feeds, closed = idle(5, lambda: 0.0)
     assert closed == ["t0", "t1"]
     assert feeds.take("t0", HERE) is None
@@ -206,7 +206,7 @@ def test_the_oldest_are_closed_beyond_a_number(monkeypatch: pytest.MonkeyPatch) 
 def test_one_that_has_waited_for_long_is_closed_when_another_one_comes() -> None:
     now = [0.0]
     feeds, closed = idle(3, lambda: now[0])
-    now[0] = idle_feeds._LONGEST_S + 1
+    now[0] = idle_pool.LONGEST_S + 1
     feeds.put(Waiting("new", closed=closed))
     assert closed == ["t0", "t1", "t2"]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pulsar_txn_spark.backends.pulsar.wire.idle_producers import LONGEST_S, MOST, IdleProducers
+from pulsar_txn_spark.backends.pulsar.wire.idle_pool import LONGEST_S, MOST
+from pulsar_txn_spark.backends.pulsar.wire.idle_producers import IdleProducers
 
 
 @dataclass(eq=False)
@@ -67,6 +68,7 @@ def test_one_that_was_lost_while_it_waited_is_passed_over(world: World) -> None:
     lost.usable = False
     assert world.idle.take("t") is whole
     assert world.idle.take("t") is None
+    assert (whole.left, lost.left) == (0, 1)
 
 
 def test_the_oldest_are_closed_where_too_many_wait(world: World) -> None:
