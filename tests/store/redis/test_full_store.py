@@ -364,14 +364,22 @@ def recovers(full: Full) -> None:
     assert all(world.store.transactions.read(txn.id) is None for txn in full.txns)
 
 
-@pytest.mark.usefixtures("limit_memory")
-def test_a_full_store_recovers_as_its_transactions_end(world: World) -> None:
-    recovers(filled(world))
+@pytest.fixture
+def own_server(start_redis: StartRedis) -> World:
+    """Return a store on a server that no other test has used.
+
+    What a server keeps of earlier connections it frees at any time, and then is not full any more.
+    """
+    return World("", client=connect(url_of(start_redis())))
 
 
-@pytest.mark.usefixtures("single_steps", "limit_memory")
-def test_a_full_store_recovers_by_single_steps_as_well(world: World) -> None:
-    recovers(filled(world))
+def test_a_full_store_recovers_as_its_transactions_end(own_server: World) -> None:
+    recovers(filled(own_server))
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_a_full_store_recovers_by_single_steps_as_well(own_server: World) -> None:
+    recovers(filled(own_server))
 
 
 def test_the_records_of_a_commit_are_taken_with_it(
