@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from integration.support.admin_rest import AdminRest
-from integration.support.shared_broker import shared_broker
+from integration.support.broker_silence import found_silent
+from integration.support.shared_broker import SILENT, shared_broker
 from integration.support.spark import any_lab, embedded, lab, spark  # noqa: F401 — fixtures
 from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError
 
@@ -16,7 +17,7 @@ pytest.register_assert_rewrite("tests.contract.segment_log")
 
 
 @pytest.fixture(scope="session")
-def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Broker:
+def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Give a real broker with `service_url` and `admin_url`; see `choose_broker` for which.
 
     Processes that share the tests out share it: names of topics are a test's own.
@@ -25,9 +26,12 @@ def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Broker:
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder, owner = folder.parent, os.getppid()
     try:
-        return shared_broker(folder, owner)
+        broker = shared_broker(folder, owner)
     except NoBrokerError as none:
         pytest.skip(str(none))
+    yield broker
+    silent = found_silent(folder / SILENT)
+    assert silent is None, silent
 
 
 @pytest.fixture

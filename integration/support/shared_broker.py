@@ -13,13 +13,19 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
+from integration.support.broker_silence import Silence, answers, keep_threads
 from pulsar_txn_spark import watchdog
 from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError, choose_broker
 
 ROOT = Path(__file__).parents[2]
+SILENT = "broker-silent.log"
+"""The log of a broker that has answered nobody any more, beside its address."""
+
 _POLL_S = 0.1
+_LOOK_S = 10.0
 
 
 def shared_broker(folder: Path, owner: int) -> Broker:
@@ -70,13 +76,20 @@ def _start(folder: Path, address: Path, owner: int) -> None:
 
 
 def main(address: Path) -> None:
-    """Start a broker, write where it listens, and stop it when SIGTERM comes."""
+    """Start a broker, write where it listens, and stop it when SIGTERM comes.
+
+    One that answers nobody any more is stopped as well, so that nobody waits for it in vain.
+    """
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:
         with choose_broker(short_lived=True) as broker:
             _write(address, asdict(broker))
-            ended.wait()
+            silence = Silence(partial(answers, broker.admin_url))
+            while not ended.wait(_LOOK_S):
+                if broker.origin == "maven" and silence.is_too_long():
+                    keep_threads(address.with_name(SILENT))
+                    break
     except NoBrokerError as none:
         _write(address, str(none))
 
