@@ -259,12 +259,14 @@ class _Open:
 
     def leave(self) -> tuple[Written, list[pa.RecordBatch]]:
         """End here; return what counts, and the rows that have to go elsewhere."""
-        if not self._failed:
-            with suppress(*_ENDED):
-                self.flush()
-        # Read once: a receipt that comes later counts for nothing, its rows go out again.
-        receipt = self._writer.acknowledged()
-        self.close()
+        try:
+            if not self._failed:
+                with suppress(*_ENDED):
+                    self.flush()
+            # Read once: a receipt that comes later counts for nothing, its rows go out again.
+            receipt = self._writer.acknowledged()
+        finally:
+            self.close()  # nobody else knows it any more
         self._forget_proved(receipt)
         rest = list(self._unproved)
         if rest and receipt.messages > self._proved:

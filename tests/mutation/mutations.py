@@ -2770,6 +2770,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a producer is left open by who is interrupted while it opens it",
+        "",
+        f"{PRODUCERS}::test_who_is_interrupted_while_it_opens_leaves_nothing_open",
+        Edit(
+            f"{WIRE_CODE}/opened_producer.py",
+            "except BaseException:  # an interrupt, too",
+            "except RefusedError:  # an interrupt, too",
+        ),
+    ),
+    mutation(
+        "a reader is left open by who is interrupted while it opens it",
+        "",
+        f"{PRODUCERS}::test_who_is_interrupted_while_it_opens_leaves_nothing_open",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "except BaseException:  # an interrupt, too",
+            "except RefusedError:  # an interrupt, too",
+        ),
+    ),
+    mutation(
+        "a writer that cannot say what counts stays open",
+        "",
+        "tests/engine/test_topic_writers.py::"
+        "test_a_writer_that_cannot_say_what_counts_is_closed_as_well",
+        Edit(
+            "pulsar_txn_spark/engine/topic_writers.py",
+            "            self.close()  # nobody else knows it any more\n",
+            "            pass\n        self.close()\n",
+        ),
+    ),
+    mutation(
         "producers wait without a bound",
         "",
         "tests/backends/pulsar/wire/test_idle_producers.py::"

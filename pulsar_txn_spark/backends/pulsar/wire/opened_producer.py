@@ -109,7 +109,7 @@ class OpenedProducer:
             connection.add_producer(self.id, self)
             try:
                 answer = connection.request(self._create, backoff.left_s)
-            except RefusedError:
+            except BaseException:  # an interrupt, too: the broker opens it all the same
                 self.leave()
                 self._client.forget(self.topic)
                 raise

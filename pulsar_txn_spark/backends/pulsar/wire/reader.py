@@ -435,7 +435,7 @@ class WireEntryFeed:
                 )
                 if self._settings.max_permits and not self._settings.asks_last:
                     _last_of(connection, subscription, backoff.left_s)
-            except RefusedError:
+            except BaseException:  # an interrupt, too: the broker opens it all the same
                 self._leave(connection, subscription)
                 self._client.forget(topic)
                 raise

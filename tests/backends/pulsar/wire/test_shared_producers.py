@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import BaseCommand, CommandSendReceipt
+from pulsar_txn_spark.backends.pulsar.wire import connection
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS
 from pulsar_txn_spark.backends.pulsar.wire.connection import wire_id
 from pulsar_txn_spark.backends.pulsar.wire.opened_producer import SHARED_NAME
@@ -222,3 +223,46 @@ def test_the_next_broker_proves_nothing_of_entries_under_another_name(world: Wor
     with pytest.raises(UnverifiedReceiptError, match="no broker can prove one"):
         put(writer)
     assert world.entries() == [(names(1)[0], 0), (names(1)[0], 1)]  # nothing went out again
+
+
+def open_writer(world: World) -> None:
+    world.writer(1)
+
+
+def open_reader(world: World) -> None:
+    client = CLIENTS.acquire(world.config)
+    try:
+        WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(poll_s=0.01))
+    finally:
+        CLIENTS.release(world.config)
+
+
+@pytest.mark.parametrize(
+    "opening, opened, closing",
+    [
+        (open_writer, BaseCommand.PRODUCER_SUCCESS, BaseCommand.CLOSE_PRODUCER),
+        (open_reader, BaseCommand.SUCCESS, BaseCommand.CLOSE_CONSUMER),
+    ],
+    ids=["producer", "reader"],
+)
+def test_who_is_interrupted_while_it_opens_leaves_nothing_open(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    opening: Callable[[World], None],
+    opened: BaseCommand.Type,
+    closing: BaseCommand.Type,
+) -> None:
+    wait = connection._Waiter.wait
+
+    def interrupted(waiter: connection._Waiter, timeout_s: float) -> BaseCommand:
+        answer = wait(waiter, timeout_s)
+        if answer.type == opened:
+            raise KeyboardInterrupt
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connection._Waiter, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            opening(world)
+    world.await_answers()
+    assert world.broker.count(closing) == 1
