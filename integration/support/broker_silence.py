@@ -56,18 +56,20 @@ def answers(admin_url: str) -> bool:
         return True
 
 
-def keep_threads(target: Path) -> None:
-    """Let the brokers that this process has started print their threads, and keep the log.
+def keep_threads(target: Path, starter: psutil.Process) -> None:
+    """Let the broker that a process has started print its threads, and keep the log.
 
     Parameters
     ----------
     target : Path
         Gets the whole log, at the end of which the threads are.
+    starter : psutil.Process
+        Has started no other broker.
     """
-    for process in psutil.Process().children(recursive=True):
-        if process.name() != "java":
-            continue
+    for process in starter.children(recursive=True):
         log = Path(process.cwd()) / "broker.log"
+        if process.name() != "java" or not log.exists():
+            continue
         begins = log.stat().st_size
         process.send_signal(signal.SIGQUIT)
         deadline = time.monotonic() + _DUMP_S

@@ -16,6 +16,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from integration.support.broker_silence import Silence, answers, keep_threads
 from pulsar_txn_spark import watchdog
 from pulsar_txn_spark.testing.pulsar_server import Broker, NoBrokerError, choose_broker
@@ -88,7 +90,7 @@ def main(address: Path) -> None:
             silence = Silence(partial(answers, broker.admin_url))
             while not ended.wait(_LOOK_S):
                 if broker.origin == "maven" and silence.is_too_long():
-                    keep_threads(address.with_name(SILENT))
+                    keep_threads(address.with_name(SILENT), psutil.Process())
                     break
     except NoBrokerError as none:
         _write(address, str(none))

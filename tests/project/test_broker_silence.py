@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from integration.support.broker_silence import LONGEST_S, Silence, found_silent, keep_threads
@@ -33,18 +34,22 @@ class Clock:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Path]:
-    """Give the log of a process that prints its threads as a JVM does."""
+def starter(tmp_path: Path) -> Iterator[psutil.Process]:
+    """Give a process that has started one that prints its threads as a JVM does."""
     program, log = tmp_path / "java", tmp_path / "broker.log"
     program.write_text(BROKER)
     program.chmod(0o755)
-    with log.open("wb") as output, subprocess.Popen([program], cwd=tmp_path, stdout=output) as java:
+    command = ["sh", "-c", f"{program} & read line; kill $!"]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=output) as process,
+    ):
         deadline = time.monotonic() + END_S
         while log.read_bytes() != STARTED:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        yield log
-        java.kill()
+        yield psutil.Process(process.pid)
+        process.communicate(b"\n")
 
 
 def test_a_broker_is_silent_once_the_last_answer_is_too_long_ago() -> None:
@@ -57,10 +62,10 @@ def test_a_broker_is_silent_once_the_last_answer_is_too_long_ago() -> None:
     assert found == [False, False, False, False, False, True]
 
 
-def test_its_threads_are_kept_and_told_once(tmp_path: Path, broker: Path) -> None:
+def test_its_threads_are_kept_and_told_once(tmp_path: Path, starter: psutil.Process) -> None:
     kept = tmp_path / "kept.log"
     assert found_silent(kept) is None
-    keep_threads(kept)
+    keep_threads(kept, starter)
     told = found_silent(kept)
     assert told is not None
     assert "Full thread dump\nBLOCKED here" in told
