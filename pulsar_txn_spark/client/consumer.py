@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -20,6 +21,7 @@ from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     AlreadyClosedError,
     OptionError,
+    PulsarTxnError,
     ReceiveTimeoutError,
 )
 from pulsar_txn_spark.position import MessagePosition
@@ -63,6 +65,7 @@ class Consumer(Closing):
         self._topics = tuple(map(str, topics))
         self._require = require
         self._new_txn = new_txn
+        self._pid = os.getpid()
         self._acks = MetadataPendingAckStore(components.coordinator)
         self._receiving = threading.Lock()  # held by the thread that reads and waits
         self._state = threading.Lock()  # held for moments only: what follows is under it
@@ -131,6 +134,12 @@ class Consumer(Closing):
             raise self._no_message(timeout_ms)
         try:
             return self._receive(deadline, timeout_ms)
+        except PulsarTxnError:
+            raise
+        except BaseException:
+            # An interrupt may have hit between the reading of a message and its delivery.
+            self._go_back()
+            raise
         finally:
             self._receiving.release()
 
@@ -236,6 +245,8 @@ class Consumer(Closing):
             If a newer consumer has taken the subscription over.
         TransactionAbortedError, TransactionConflictError
             If the transaction is over.
+        CommitStateUnknownError
+            Without a transaction, if the store does not answer: acknowledge again.
         StoreError, AlreadyClosedError
         """
         requested = [message] if isinstance(message, Message | MessageId) else list(message)
@@ -255,7 +266,12 @@ class Consumer(Closing):
     ) -> None:
         intervals = [received.delivery.interval for received in group]
         if txn is None:
-            self._acks.acknowledge_now(where, intervals)
+            try:
+                self._acks.acknowledge_now(where, intervals)
+            finally:
+                with self._state:
+                    # If it goes back meanwhile, it passes what they have locked.
+                    self._doubtful.update(self._acks.left_open)
             with self._state:
                 self._ended(where.segment, intervals, self._late_of(group))
             return
@@ -444,6 +460,7 @@ class Consumer(Closing):
         """Hear that a transaction that acknowledged here was committed."""
         with self._state:
             self._txns.pop(txn, None)
+            self._doubtful.discard(txn)
             for segment, claims in self._claims.items():
                 self._ended(segment, claims.drop(txn))
             for segment, interval in self._late.pop(txn, ()):
@@ -505,8 +522,12 @@ class Consumer(Closing):
             )
         self._require(txn)
 
+    def close(self) -> None:
+        """Stop receiving; idempotent."""
+        if os.getpid() == self._pid:  # a fork's copy shares all that it has with its parent
+            super().close()
+
     def _close(self) -> None:
-        """Stop receiving."""
         with self._state:
             # After the word that it is closed: nobody else wakes a reader that is gone.
             self._reader.wake()

@@ -138,6 +138,7 @@ class Row:
                     f"property {name!r}: expected text for name and value, found "
                     f"{type(name).__name__} and {type(text).__name__}. The message was not sent"
                 )
+            _utf8(f"property {name!r}", name + text)
         return cls(
             _bytes("value", value),
             _bytes("key", key),
@@ -148,13 +149,23 @@ class Row:
 
 def _bytes(name: str, value: object) -> bytes | None:
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(name, value)
     if value is None or isinstance(value, bytes):
         return value
     raise SchemaError(
         f"{name}: expected bytes, text or None, found {type(value).__name__}: serialize it first. "
         "The message was not sent"
     )
+
+
+def _utf8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise SchemaError(
+            f"{name}: expected text, found half of a surrogate pair ({error}). Of a file's name, "
+            "send os.fsencode(name). The message was not sent"
+        ) from error
 
 
 def _milliseconds(event_time: object) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import weakref
@@ -20,6 +21,7 @@ from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, op_records, winners_of
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
+    AlreadyClosedError,
     CommitStateUnknownError,
     PulsarTxnError,
     StoreError,
@@ -156,6 +158,7 @@ class Transaction:
     def __init__(self, components: Components, leases: Leases, timeout_ms: int, owner: str) -> None:
         self._components = components
         self._leases = leases
+        self._pid = os.getpid()
         self.timeout_ms = timeout_ms
         self._acks = MetadataPendingAckStore(components.coordinator)
         self._header = _Header(components, timeout_ms, owner)
@@ -167,6 +170,7 @@ class Transaction:
         self._lost: PulsarTxnError | None = None
         self._conflict: AcknowledgementConflictError | None = None
         self._outcome: Outcome | None = None
+        self._in_doubt = False  # its commit was begun, and no answer came
         self._rows: dict[TopicName, list[Row]] = {}
         self._gathered_bytes = 0
         self._acknowledged: set[str] = set()
@@ -196,6 +200,7 @@ class Transaction:
         StoreUnavailableError
         """
         if self._header.id is None:
+            self._require_own_process()
             with self._lock:
                 if self._decided is not None:
                     self.require_open()
@@ -227,6 +232,7 @@ class Transaction:
 
     def flush(self) -> None:
         """Wait until everything that was sent so far lies in the log, invisible."""
+        self._require_own_process()
         with self._lock:
             self.require_open()
             self._guarded(self._finish_writing)
@@ -280,10 +286,7 @@ class Transaction:
         TransactionAbortedError, TransactionConflictError
         """
         if self._lost is not None:
-            raise TransactionAbortedError(
-                f"transaction {self._shown} was ended by somebody else ({self._lost}): nothing of "
-                "it is visible. Leave it, and do its work again in a new one"
-            ) from self._lost
+            raise self._aborted_by_others(self._lost) from self._lost
         if self._decided is TxnState.ABORTED and self._conflict is not None:
             raise TransactionAbortedError(
                 f"transaction {self._shown} was aborted, because something in it failed before "
@@ -300,6 +303,14 @@ class Transaction:
             raise TransactionConflictError(
                 f"transaction {self._shown} takes nothing more: it was committed, or its commit "
                 "was begun. Begin a new one"
+            )
+
+    def _require_own_process(self) -> None:
+        """Raise in a fork: it would commit or abort what its parent goes on with."""
+        if os.getpid() != self._pid:
+            raise AlreadyClosedError(
+                f"transaction {self._shown} was begun in process {self._pid}, this is "
+                f"{os.getpid()}: only that one may go on with it. Connect after the fork"
             )
 
     def fail(self, error: BaseException) -> None:
@@ -363,31 +374,55 @@ class Transaction:
         SegmentLogError, StoreError
             If what was sent could not be flushed. The transaction is aborted then.
         """
+        self._require_own_process()
         with self._lock:
             if self._decided is TxnState.COMMITTED:
                 return
             if self._outcome is None:
                 self._prepare()
-            assert self._outcome is not None
             try:
-                self._components.coordinator.commit(
-                    self._header.open(),
-                    self._nonce,
-                    self._outcome,
-                    intents=self._intents,
-                    ops=self._ops,
-                )
+                self._decide()
             except TransactionAbortedError:
                 self._note(TxnState.ABORTED)
                 raise
+            except TransactionNotFoundError as error:
+                if self._in_doubt:
+                    raise CommitStateUnknownError(
+                        f"transaction {self._shown} ended so long ago that its header was "
+                        "collected. It may have been committed before: look for its rows before "
+                        "its work is done again"
+                    ) from error
+                # Without a decision of its owner, it can only have been aborted.
+                self._note(TxnState.ABORTED)
+                raise self._aborted_by_others(error) from error
             except StoreError as error:
+                self._in_doubt = True
                 # Also where a server refuses a step: the decision may be behind it already.
                 raise CommitStateUnknownError(
                     f"transaction {self._shown}: the store failed in the middle of the commit "
                     f"({error}). It may be committed: call commit() again, or ask status(), "
                     "before its work is done again"
                 ) from error
+            except BaseException:
+                self._in_doubt = True
+                raise
             self._note(TxnState.COMMITTED)
+
+    def _decide(self) -> None:
+        assert self._outcome is not None
+        self._components.coordinator.commit(
+            self._header.open(),
+            self._nonce,
+            self._outcome,
+            intents=self._intents,
+            ops=self._ops,
+        )
+
+    def _aborted_by_others(self, error: PulsarTxnError) -> TransactionAbortedError:
+        return TransactionAbortedError(
+            f"transaction {self._shown} was ended by somebody else ({error}): nothing of it is "
+            "visible. Leave it, and do its work again in a new one"
+        )
 
     def _prepare(self) -> None:
         """Flush, and put together what the commit names."""
@@ -410,9 +445,13 @@ class Transaction:
             elif ops:
                 with steps.at(Step.OP_RECORD):
                     self._components.coordinator.append_ops(txn, self._nonce, ops)
+        except TransactionNotFoundError as error:
+            self._failed = error
+            self._note(TxnState.ABORTED)
+            raise self._aborted_by_others(error) from error
         except BaseException as error:
             self._failed = error
-            if isinstance(error, PulsarTxnError):
+            if isinstance(error, Exception):  # an interrupt does not wait for the store
                 self._abort_quietly("its rows could not be flushed")
             raise
         outcome = Outcome(
@@ -436,6 +475,7 @@ class Transaction:
         CommitStateUnknownError, StoreUnavailableError
             If the store does not answer: when the lease is over, it is aborted in any case.
         """
+        self._require_own_process()
         with self._lock:
             if self._decided is TxnState.ABORTED:
                 return
@@ -504,6 +544,7 @@ class Transaction:
             If it ended so long ago that its header was collected, and how is not known here.
         StoreUnavailableError
         """
+        self._require_own_process()
         txn = self._header.id
         if txn is None:
             return TxnStatus(self._decided or TxnState.OPEN)
@@ -522,13 +563,21 @@ class Transaction:
 
     def lost(self, error: PulsarTxnError) -> None:
         """Note that somebody else has ended it."""
-        if self._decided is None:
-            self._lost = error
+        if self._decided is not None:
+            return
+        if self._outcome is not None:
+            # Its commit may be what has ended it: that one says so, or the header does.
             for acknowledger in list(self._acknowledgers):
-                acknowledger.aborted(self.id)
+                acknowledger.doubtful(self.id)
+            return
+        self._lost = error
+        for acknowledger in list(self._acknowledgers):
+            acknowledger.aborted(self.id)
 
     def close(self) -> None:
         """Abort it if it is open; the store need not answer."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             if self._decided is None:
                 error = self._abort_quietly("its client was closed")
@@ -544,13 +593,15 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._pid:
+            return  # a fork's copy: it is its parent's to end
         with self._lock:
             if self._decided is not None:
                 return
             if error is None:
                 try:
                     self.commit()
-                except PulsarTxnError:
+                except BaseException:  # an interrupt, too: a lease must not be kept for nobody
                     self._leave()
                     raise
                 return

@@ -19,6 +19,7 @@ from pulsar_txn_spark.errors import (
     StoreError,
     TransactionAbortedError,
     TransactionConflictError,
+    TransactionError,
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.metrics import OpLogCounts
@@ -356,7 +357,12 @@ class TransactionCoordinator:
             raise FencedError(
                 f"transaction {txn} belongs to another attempt: this one may not commit it"
             )
-        header = header or self._header(txn)
+        header = header or self.store.transactions.read(txn)
+        if header is None:
+            # Materialized by others, and collected before it was read here.
+            if answer.code is not Code.OK:
+                raise _decided_before(txn, answer)
+            return
         if header.state is TxnState.ABORTED:
             raise TransactionAbortedError(
                 f"transaction {txn} was aborted before its commit ({_cause(header)}): nothing of "
@@ -403,7 +409,8 @@ class TransactionCoordinator:
             if answered is None and unknown is not None:
                 raise unknown
             if answered is not None and answered.answer.code is Code.ABSENT:
-                raise _no_header(txn)
+                # An earlier try may have ended it, and its header was collected since.
+                raise unknown or _no_header(txn)
             # Records that were refused bring no settings along.
             if answered is not None and answered.ops is not None and answered.ops.stored:
                 self.ops.learn(txn.tc, answered.ops.settings)
@@ -468,7 +475,7 @@ class TransactionCoordinator:
                     raise last from error
                 raise
             if answer.code is Code.ABSENT:
-                raise _no_header(txn)
+                raise last or _no_header(txn)
             if answer.code is Code.ILLEGAL:
                 raise StoreCorruptError(f"illegal end of transaction {txn}: {state} by {by}")
             return answer
@@ -622,6 +629,19 @@ def _same_decision(decided: bytes, requested: bytes) -> bool:
         outcome.ClearField("last_seen")
         outcome.ClearField("histories")
     return bool(outcomes[0] == outcomes[1])
+
+
+def _decided_before(txn: TxnId, answer: TxnAnswer) -> TransactionError:
+    """Return the error of a commit that came behind a decision whose header is gone."""
+    if answer.state is TxnState.ABORTED:
+        return TransactionAbortedError(
+            f"transaction {txn} was aborted before its commit: nothing of it is visible. Start "
+            "the query again to write the batch anew"
+        )
+    return CommitStateUnknownError(
+        f"transaction {txn} was committed before, and its header was collected meanwhile: by "
+        "which writers is not known here. Look for its rows before its work is done again"
+    )
 
 
 def _no_header(txn: TxnId) -> TransactionNotFoundError:

@@ -176,6 +176,7 @@ class MetadataPendingAckStore:
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
         self._store = coordinator.store
+        self._left_open: dict[TxnId, str] = {}  # and their nonces
 
     def acknowledge(
         self,
@@ -421,28 +422,55 @@ class MetadataPendingAckStore:
         list of AckInterval
             What an open transaction has locked: the acknowledgement of it was dropped (PIP-31).
             What was acknowledged already is not among it.
+
+        Raises
+        ------
+        CommitStateUnknownError
+            If the store did not answer: the next call ends that transaction before anything else.
+        AcknowledgementsFullError, FencedError, StoreError
         """
         wanted = in_order(intervals)
         if not wanted:
             return []
+        # What an earlier call has locked would be dropped here, and come again after its lease.
+        self._end_left_open()
         nonce = secrets.token_hex(8)
         intents = [ack_intent(where.segment, where.subscription)]
         txn = self._coordinator.new_txn(nonce, timeout_ms=timeout_ms, intents=intents)
         dropped: list[AckInterval] = []
+        has_ended = False
         try:
-            with steps.at(Step.PENDING_ACK):
-                for chunk in _chunks(wanted):
-                    dropped += self._place_normal(txn, where, chunk)
-                    self._count(chunk)
-        except PulsarTxnError:
-            self._coordinator.abort(
-                txn, EndedBy.OWNER, nonce=nonce, cause="an acknowledgement was refused"
-            )
-            raise
-        outcome = Outcome()
-        note_segments(outcome, self._store.seen, [where.segment])
-        self._coordinator.commit(txn, nonce, outcome)
+            try:
+                with steps.at(Step.PENDING_ACK):
+                    for chunk in _chunks(wanted):
+                        dropped += self._place_normal(txn, where, chunk)
+                        self._count(chunk)
+            except PulsarTxnError:
+                self._end(txn, nonce, "an acknowledgement was refused")
+                has_ended = True
+                raise
+            outcome = Outcome()
+            note_segments(outcome, self._store.seen, [where.segment])
+            self._coordinator.commit(txn, nonce, outcome)
+            has_ended = True
+        finally:
+            if not has_ended:
+                self._left_open[txn] = nonce
         return dropped
+
+    @property
+    def left_open(self) -> list[TxnId]:
+        """Transactions of :meth:`acknowledge_now` whose end nobody has heard."""
+        return list(self._left_open)
+
+    def _end_left_open(self) -> None:
+        for txn, nonce in list(self._left_open.items()):
+            with suppress(TransactionNotFoundError):  # ended, and collected since
+                self._end(txn, nonce, "nobody has heard how its acknowledgement ended")
+            self._left_open.pop(txn, None)
+
+    def _end(self, txn: TxnId, nonce: str, cause: str) -> None:
+        self._coordinator.abort(txn, EndedBy.OWNER, nonce=nonce, cause=cause)
 
     def replay(self, segment: str, subscription: str) -> SubscriptionState:
         """Return the state of every message of a subscription, as it is recovered after a crash.

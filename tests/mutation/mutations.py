@@ -82,6 +82,7 @@ TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
 SHARED = "tests/client/test_shared_consumer.py"
+CLIENT_ENDS = "tests/client/test_ends.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
 PATTERNS = "tests/spark/source/test_topics_pattern.py"
 OPTION_CODE = "pulsar_txn_spark/options"
@@ -6989,6 +6990,126 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{LUA}/seg_floor.lua",
             "    let_through()\n    redis.call('HSET', KEYS[3], tc, counter)",
             "    redis.call('HSET', KEYS[3], tc, counter)",
+        ),
+    ),
+    mutation(
+        "a repeated acknowledgement leaves the transaction of the first try open",
+        "INV-9",
+        f"{CLIENT_ENDS}::test_an_acknowledgement_that_is_repeated_after_a_failure_of_the_store_counts",
+        Edit(
+            f"{TXN}/pending_ack.py",
+            "        self._end_left_open()\n        nonce",
+            "        nonce",
+        ),
+    ),
+    mutation(
+        "a consumer forgets acknowledgements of whose end it has not heard",
+        "INV-9",
+        f"{CLIENT_ENDS}::test_a_message_whose_acknowledgement_was_lost_comes_again",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "self._doubtful.update(self._acks.left_open)",
+            "pass",
+        ),
+    ),
+    mutation(
+        "an error of another package leaves a client's transaction open",
+        "an abort is an abort",
+        f"{CLIENT_ENDS}::test_a_block_is_aborted_whatever_error_its_commit_meets",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "isinstance(error, Exception)",
+            "isinstance(error, PulsarTxnError)",
+        ),
+    ),
+    mutation(
+        "a client's lease is kept for a commit that was interrupted",
+        "an abort is an abort",
+        f"{CLIENT_ENDS}::test_no_lease_is_extended_for_a_block_whose_commit_was_interrupted",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "                except BaseException:  # an interrupt, too",
+            "                except PulsarTxnError:  # an interrupt, too",
+        ),
+    ),
+    mutation(
+        "a client's fork goes on with its parent's transaction",
+        "INV-8",
+        f"{CLIENT_ENDS}::test_a_forked_process_ends_nothing_of_its_parent",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "        if os.getpid() != self._pid:\n            raise",
+            "        if False:\n            raise",
+        ),
+    ),
+    mutation(
+        "a client's fork commits at the end of its parent's block",
+        "INV-8",
+        f"{CLIENT_ENDS}::test_a_forked_process_ends_nothing_of_its_parent",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "        if os.getpid() != self._pid:\n            return  # a fork's copy",
+            "        if False:\n            return  # a fork's copy",
+        ),
+    ),
+    mutation(
+        "a client's commit without an answer counts as aborted once its header is gone",
+        "INV-1",
+        f"{CLIENT_ENDS}::test_a_commit_without_an_answer_stays_unknown_if_its_header_is_gone",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "                if self._in_doubt:\n",
+            "                if not self._in_doubt:\n",
+        ),
+    ),
+    mutation(
+        "a header that goes between two tries says that nothing was committed",
+        "INV-1",
+        f"{CLIENT_ENDS}::test_a_header_that_goes_between_two_tries_leaves_the_commit_unknown",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "raise unknown or _no_header(txn)",
+            "raise _no_header(txn)",
+        ),
+    ),
+    mutation(
+        "a header that goes between two decisions says that nothing was committed",
+        "INV-1",
+        f"{CLIENT_ENDS}::test_a_header_that_goes_between_two_decisions_leaves_the_commit_unknown",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "raise last or _no_header(txn)",
+            "raise _no_header(txn)",
+        ),
+    ),
+    mutation(
+        "a commit behind another decision succeeds if the header is gone",
+        "INV-1",
+        f"{CLIENT_ENDS}::test_a_header_that_goes_behind_the_decision_says_what_the_answer_says",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "            if answer.code is not Code.OK:\n                raise _decided_before",
+            "            if False:\n                raise _decided_before",
+        ),
+    ),
+    mutation(
+        "a heartbeat behind an unknown commit calls it aborted",
+        "INV-1",
+        f"{CLIENT_ENDS}::test_a_heartbeat_behind_an_unknown_commit_does_not_call_it_aborted",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "        if self._outcome is not None:\n            # Its commit",
+            "        if False:\n            # Its commit",
+        ),
+    ),
+    mutation(
+        "what an interrupt has kept back of a subscription is passed",
+        "INV-9",
+        f"{CLIENT_ENDS}::test_what_an_interrupt_has_kept_back_comes_again",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            self._go_back()\n            raise\n",
+            "            raise\n",
         ),
     ),
     mutation(
