@@ -281,22 +281,26 @@ class RetentionSweep:
         topology = self._read(name)
         if topology is None:
             return
-        life = topology.instance_id
         retention = Retention.of(self._store.topics.read_properties(name))
         begun = [s for s in topology.segments if _deletion_begun(s)]
         if retention.forever and not begun:
             return
-        leased = self._store.topics.lease(name, self._owner, LEASE_MS, instance_id=life)
-        if leased.code is not Code.OK:
+        if not self._lease(topology):
             return
         try:
             self._finish(topology, begun, report)
-            topology = None if retention.forever else self._read(name)
+            now = None if retention.forever else self._read(name)
             # What one topic does not keep is no reason to trim another one of its name (INV-12).
-            if topology is not None and topology.instance_id == life:
-                self._apply(topology, retention, settle, report)
+            if now is not None and now.instance_id == topology.instance_id:
+                self._apply(now, retention, settle, report)
         finally:
-            self._store.topics.lease(name, self._owner, 0, instance_id=life)
+            self._lease(topology, 0)
+
+    def _lease(self, topology: Topology, lease_ms: int = LEASE_MS) -> bool:
+        """Be the only one who maintains a topic, or go on to be; tell whether this is."""
+        name, life = str(topology.topic), topology.instance_id
+        leased = self._store.topics.lease(name, self._owner, lease_ms, instance_id=life)
+        return leased.code is Code.OK
 
     def _finish(
         self, topology: Topology, begun: Sequence[Segment], report: RetentionReport
@@ -316,11 +320,16 @@ class RetentionSweep:
     ) -> None:
         for verdict in self.judge(topology, retention):
             ref = verdict.segment.ref
+            if not verdict.delete and verdict.trim_to <= verdict.gone:
+                continue
+            # What came before may have taken as long as the lease.
+            if not self._lease(topology):
+                return
             if verdict.delete:
                 # If somebody needs it after all, nothing of the verdict holds: the next one will.
                 if self._delete(topology, verdict.segment):
                     report.deleted.append(ref.id)
-            elif verdict.trim_to > verdict.gone:
+            else:
                 # A subscription may have come since it was judged: it is seen here, and one that
                 # comes later begins behind the mark (INV-13).
                 marked = self._store.segments.mark_trimmed(ref.id, verdict.trim_to)

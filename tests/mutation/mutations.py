@@ -7113,6 +7113,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a slow sweep goes on without its lease",
+        "two sweeps that trim one segment contradict each other",
+        f"{RETENTION}::test_a_sweep_that_was_taken_for_dead_trims_nothing_more",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "            if not self._lease(topology):\n                return\n            if",
+            "            if",
+        ),
+    ),
+    mutation(
         "workers of a daemon draw the same numbers",
         "a worker is like one of PySpark's own daemon",
         "tests/spark/test_worker_daemon.py::test_no_two_workers_draw_the_same_random_numbers",

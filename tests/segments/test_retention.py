@@ -15,6 +15,7 @@ from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import DataLossError, OptionError, SegmentSealedError
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
 from pulsar_txn_spark.segments.retention import (
     Retention,
@@ -456,6 +457,31 @@ def test_a_sweep_that_was_taken_for_dead_leaves_a_deleted_segment_to_the_other(
     monkeypatch.setattr(RetentionSweep, "_hand_over", beside)
     assert sweep(run) == RetentionReport()
     assert of(run).state is SegmentState.DELETED
+
+
+def test_a_sweep_that_was_taken_for_dead_trims_nothing_more(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = TopicName.parse("two")
+    run.topics.create(topic, 2)
+    run.store.topics.change_property(str(topic), "__retention", NOTHING.serialize())
+    segments = [segment.ref for segment in run.topics.require(topic).active]
+    for ref in segments:
+        writer = run.log.writer(ref, "plain")
+        writer.append(pa.record_batch([pa.array([b"a"])], names=["value"]))
+        last = writer.flush().last
+        assert last is not None
+        run.store.segments.raise_high(ref.id, last)
+    trim = type(run.log).trim
+
+    def slow(log: Any, ref: SegmentRef, up_to: Position) -> Position:
+        run.store.topics.change_property(str(topic), "__upkeep", None)  # its lease is over
+        assert run.store.topics.lease(str(topic), "another", 60_000).code is Code.OK
+        return trim(log, ref, up_to)
+
+    monkeypatch.setattr(type(run.log), "trim", slow)
+    [trimmed] = sweep(run).trimmed
+    assert [ref.id for ref in segments if run.log.trimmed_to(ref) > EARLIEST] == [trimmed]
 
 
 def judge(run: Components) -> dict[str, Verdict]:
