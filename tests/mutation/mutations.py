@@ -3950,6 +3950,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a sweep that no thread can be started for fails a commit",
+        "who committed hears so",
+        f"{SWEEPS}"
+        "::test_a_sweep_that_no_thread_can_be_started_for_fails_no_commit_and_is_tried_again",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "        except RuntimeError as error:\n",
+            "        except PulsarTxnError as error:\n",
+        ),
+    ),
+    mutation(
         "a fork finds a lock held by a thread that it does not have",
         "no process waits for ever",
         "tests/test_process_lock.py::test_a_fork_finds_the_lock_free_whoever_has_it_in_the_parent",
