@@ -175,7 +175,7 @@ class Transaction:
         self._ops: dict[str, bytes] = {}
         self._writers = _writers(components, self._header)
         # If it is dropped without an end, its lease ends as if its process had died.
-        self._dropped = weakref.finalize(self, leases.forgotten, self._writers.close)
+        self._dropped = weakref.finalize(self, leases.forgotten, self._writers)
         self._dropped.atexit = False
         mine = weakref.ref(self)
 

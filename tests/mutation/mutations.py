@@ -3950,6 +3950,55 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a lease's thread that could not be started is taken for one that runs",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_after_a_thread_that_could_not_be_started_the_next_lease_has_one",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "        thread.start()\n"
+            "        # Not before: one that did not start would be taken for one that runs.\n"
+            "        self._thread = thread\n",
+            "        self._thread = thread\n        thread.start()\n",
+        ),
+    ),
+    mutation(
+        "a lease that no thread could be started for is registered",
+        "a lease is extended while its owner lives, and no longer",
+        f"{LEASE}::test_after_a_thread_that_could_not_be_started_the_next_lease_has_one",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "            if self._thread is None:\n                self._start()\n",
+            "            self._due[leased] = self._clock.now()\n"
+            "            if self._thread is None:\n                self._start()\n",
+        ),
+    ),
+    mutation(
+        "a lease waits for what others have left open",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_a_lease_is_extended_before_what_others_left_open_is_closed",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "        leased = self._next()\n",
+            "        leased = self._next()\n        self._clean_up()\n",
+        ),
+    ),
+    mutation(
+        "a lease waits for all that others have left open",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_a_lease_that_is_due_does_not_wait_for_all_that_others_left_open",
+        Edit(f"{ENGINE}/lease.py", "            if self._is_due():\n", "            if False:\n"),
+    ),
+    mutation(
+        "what cannot be closed ends the thread of all leases",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_what_cannot_be_closed_ends_no_lease_and_is_logged",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "            except Exception as error:  # noqa: BLE001 - nobody else waits for it\n",
+            "            except StoreError as error:\n",
+        ),
+    ),
+    mutation(
         "a sweep that no thread can be started for fails a commit",
         "who committed hears so",
         f"{SWEEPS}"
