@@ -231,6 +231,13 @@ class Transaction:
             self.require_open()
             self._guarded(self._finish_writing)
 
+    def flush_if_open(self) -> None:
+        """Flush it, unless it takes nothing more; :meth:`Producer.flush` calls it."""
+        with self._lock:
+            ends = (self._decided, self._lost, self._failed, self._outcome)
+            if all(end is None for end in ends):
+                self._guarded(self._finish_writing)
+
     def acknowledge(
         self, by: Acknowledger, where: SubscriptionRef, intervals: Sequence[AckInterval]
     ) -> None:

@@ -81,6 +81,7 @@ ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
+CLIENT_PRODUCERS = "tests/client/test_producer.py"
 SHARED = "tests/client/test_shared_consumer.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
 PATTERNS = "tests/spark/source/test_topics_pattern.py"
@@ -4007,6 +4008,78 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{TXN}/sweeper.py",
             "        except RuntimeError as error:\n",
             "        except PulsarTxnError as error:\n",
+        ),
+    ),
+    mutation(
+        "client: a flush looks at its transactions while another thread adds one",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}"
+        "::test_a_flush_and_the_sends_of_other_threads_do_not_disturb_each_other",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "        with self._txns_lock:\n            txns = list(self._txns)\n",
+            "        txns = list(self._txns)\n",
+        ),
+    ),
+    mutation(
+        "client: a send adds its transaction while a flush looks at them",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}"
+        "::test_a_flush_and_the_sends_of_other_threads_do_not_disturb_each_other",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "            with self._txns_lock:\n                self._txns.add(txn)\n",
+            "            self._txns.add(txn)\n",
+        ),
+    ),
+    mutation(
+        "client: a flush fails by a transaction that takes nothing more",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}::test_a_flush_passes_over_transactions_that_take_nothing_more",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "                txn.flush_if_open()\n",
+            "                txn.flush()\n",
+        ),
+    ),
+    mutation(
+        "client: a flush stops at the first transaction that fails",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}::test_a_flush_that_fails_says_so_once_the_others_are_flushed",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "                failed = failed or error\n",
+            "                raise error\n",
+        ),
+    ),
+    mutation(
+        "client: a flush keeps the errors of transactions to itself",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}::test_a_flush_that_fails_says_so_once_the_others_are_flushed",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "                failed = failed or error\n",
+            "                failed = None\n",
+        ),
+    ),
+    mutation(
+        "client: a send that waited behind the close opens writers",
+        "what is closed stays closed",
+        f"{CLIENT_PRODUCERS}::test_a_send_that_waited_behind_the_close_opens_nothing",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "            self._require_open(None)  # it may have been closed while this waited\n",
+            "",
+        ),
+    ),
+    mutation(
+        "client: a fork closes the writers of its parent",
+        "what a fork does leaves its parent's writers open",
+        f"{CLIENT_PRODUCERS}::test_the_end_of_a_producer_in_a_fork_leaves_the_parents_writers_open",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "        if os.getpid() == self._pid:\n            super().close()\n",
+            "        super().close()\n",
         ),
     ),
     mutation(
