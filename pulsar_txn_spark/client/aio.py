@@ -20,6 +20,7 @@ the transaction may be committed: commit again, or ask :meth:`AsyncTransaction.s
 from __future__ import annotations
 
 import asyncio
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,7 +131,8 @@ class AsyncClient(_AsyncClosing):
     def __init__(self, client: Client, pool: _Threads) -> None:
         self._client = client
         self._pool = pool
-        self._consumers: list[AsyncConsumer] = []
+        # Weak: those that are closed or dropped must not stay, with their messages.
+        self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
 
     def new_txn(self, timeout_ms: int = _DEFAULT_LEASE_MS) -> AsyncTransaction:
         """Open a transaction; see :meth:`Client.new_txn`. Nothing is sent."""
@@ -151,12 +153,12 @@ class AsyncClient(_AsyncClosing):
         """Subscribe; see :meth:`Client.consumer`."""
         call = partial(self._client.consumer, topics, subscription, initial_position)
         consumer = AsyncConsumer(await self._pool.run(call), self._pool)
-        self._consumers.append(consumer)
+        self._consumers.add(consumer)
         return consumer
 
     async def close(self) -> None:
         """Abort open transactions, and close producers and consumers; idempotent."""
-        consumers, self._consumers = self._consumers, []
+        consumers = list(self._consumers)
         for consumer in consumers:
             await consumer.close()
         self._pool.close()

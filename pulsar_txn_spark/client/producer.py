@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 from pulsar_txn_spark.client.message import Row, as_batch
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Components
+from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import AlreadyClosedError, PulsarTxnError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 
+_PRESENCE_MS = 60_000  # a quarter of it after a producer was dropped, its writers are closed
+
 
 class Producer(Closing):
     """Sends messages to one topic; made by :meth:`Client.producer`. Any thread may use it.
 
-    What was sent in open transactions stays in them when it is closed.
+    What was sent in open transactions stays in them when it is closed. One that is dropped without
+    :meth:`close` lets go of its connections as well, within a quarter of a minute.
     """
 
     def __init__(
         self,
         components: Components,
         topic: TopicName,
+        leases: Leases,
         require: Callable[[Transaction | None], None],
     ) -> None:
         components.topics.require(topic)
         self._components = components
         self._topic = topic
+        self._leases = leases
         self._require = require
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._writers: TopicWriters | None = None
+        self._dropped: weakref.finalize[..., Producer] | None = None
+        # Nothing is to be extended. While it is kept there is a thread, which closes the writers.
+        self._presence = Lease(_PRESENCE_MS, lambda: None)
         self._raised: dict[tuple[str, str], Position] = {}
+        self._txns_lock = threading.Lock()
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
 
     @property
@@ -83,21 +96,31 @@ class Producer(Closing):
         row = Row.of(value, key, properties, event_time)
         self._require_open(txn)
         if txn is not None:
-            self._txns.add(txn)
+            with self._txns_lock:
+                self._txns.add(txn)
             txn.append(self._topic, row)
             return
         with self._lock:
+            self._require_open(None)  # it may have been closed while this waited
             self._send_now(row)
+
+    def _begin(self) -> TopicWriters:
+        random = secrets.token_hex(6)
+        writers = TopicWriters(
+            self._components,
+            lambda topology_generation: f"ptxs-0-{random}r{topology_generation}",
+            None,
+            secrets.randbelow(1 << 16),
+        )
+        self._dropped = weakref.finalize(self, self._leases.forgotten, writers)
+        self._dropped.atexit = False
+        with suppress(RuntimeError):  # no thread: they are closed with the next one's
+            self._leases.keep(self._presence)
+        return writers
 
     def _send_now(self, row: Row) -> None:
         if self._writers is None:
-            random = secrets.token_hex(6)
-            self._writers = TopicWriters(
-                self._components,
-                lambda topology_generation: f"ptxs-0-{random}r{topology_generation}",
-                None,
-                secrets.randbelow(1 << 16),
-            )
+            self._writers = self._begin()
         try:
             self._writers.append(self._topic, as_batch([row]))
             written = self._writers.finish()
@@ -117,14 +140,27 @@ class Producer(Closing):
     def flush(self) -> None:
         """Wait until all that was sent in open transactions lies in the log, still invisible.
 
-        A commit does it by itself. Same errors as :meth:`send`.
+        A commit does it by itself. A transaction that takes nothing more, because something in it
+        failed or its commit was begun, is passed over. Same errors as :meth:`send`, of the first
+        transaction that fails here, once the others are flushed.
         """
         self._require_open(None)
-        for txn in list(self._txns):
+        with self._txns_lock:
+            txns = list(self._txns)
+        failed: Exception | None = None
+        for txn in txns:
+            try:
+                txn.flush_if_open()
+            except Exception as error:  # noqa: BLE001 - it is raised behind the others
+                failed = failed or error
             if txn.ended:
-                self._txns.discard(txn)
-            else:
-                txn.flush()
+                with self._txns_lock:
+                    self._txns.discard(txn)
+        try:
+            if failed is not None:
+                raise failed
+        finally:
+            del failed  # or error and frame would keep each other, and the transactions
 
     def _require_open(self, txn: Transaction | None) -> None:
         if self._closed:
@@ -135,7 +171,15 @@ class Producer(Closing):
         writers, self._writers = self._writers, None
         self._raised.clear()
         if writers is not None:
+            if self._dropped is not None:
+                self._dropped.detach()
+            self._leases.let_go(self._presence)
             writers.close()
+
+    def close(self) -> None:
+        """Let go of its connections; idempotent. In a fork they are its parent's."""
+        if os.getpid() == self._pid:
+            super().close()
 
     def _close(self) -> None:
         """Let go of the connections."""

@@ -98,7 +98,9 @@ class Client(Closing):
         OptionError, StoreUnavailableError, AlreadyClosedError
         """
         self._require(None)
-        producer = Producer(self._components, self._domains.segmented(topic), self._require)
+        producer = Producer(
+            self._components, self._domains.segmented(topic), self._leases, self._require
+        )
         with self._lock:
             self._open.add(producer)
         return producer

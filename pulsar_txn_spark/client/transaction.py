@@ -179,7 +179,7 @@ class Transaction:
         self._ops: dict[str, bytes] = {}
         self._writers = _writers(components, self._header)
         # If it is dropped without an end, its lease ends as if its process had died.
-        self._dropped = weakref.finalize(self, leases.forgotten, self._writers.close)
+        self._dropped = weakref.finalize(self, leases.forgotten, self._writers)
         self._dropped.atexit = False
         mine = weakref.ref(self)
 
@@ -236,6 +236,13 @@ class Transaction:
         with self._lock:
             self.require_open()
             self._guarded(self._finish_writing)
+
+    def flush_if_open(self) -> None:
+        """Flush it, unless it takes nothing more; :meth:`Producer.flush` calls it."""
+        with self._lock:
+            ends = (self._decided, self._lost, self._failed, self._outcome)
+            if all(end is None for end in ends):
+                self._guarded(self._finish_writing)
 
     def acknowledge(
         self, by: Acknowledger, where: SubscriptionRef, intervals: Sequence[AckInterval]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import threading
 import time
 import weakref
@@ -18,6 +20,7 @@ from pulsar_txn_spark.errors import (
     TransactionNotFoundError,
 )
 
+_LOG = logging.getLogger(__name__)
 _BEATS_PER_LEASE = 4  # so many heartbeats in a lease: three may be late before it ends
 
 
@@ -32,6 +35,19 @@ class Leased(Protocol):
 
     def lost(self, error: PulsarTxnError) -> None:
         """Hear that somebody else has ended it. It must not wait for anything."""
+        ...
+
+
+class Leftover(Protocol):
+    """What somebody leaves behind who is dropped without an end."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to close. It must not wait for anything."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
         ...
 
 
@@ -78,19 +94,29 @@ class Leases:
         self._beating: Leased | None = None
         self._wakes_at = math.inf  # when the thread wakes by itself, while it waits
         self._thread: threading.Thread | None = None
-        self._forgotten: deque[Callable[[], None]] = deque()
+        self._forgotten: deque[Leftover] = deque()
+        self._pid = os.getpid()
 
     def keep(self, leased: Leased) -> None:
-        """Extend a lease from now on."""
+        """Extend a lease from now on.
+
+        Raises
+        ------
+        RuntimeError
+            If no thread can be started for it: then nobody extends it.
+        """
         with self._changed:
-            due = self._due[leased] = self._clock.now() + _period_s(leased)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="pulsar-txn-leases", daemon=True
-                )
-                self._thread.start()
-            elif due < self._wakes_at:
+                self._start()
+            due = self._due[leased] = self._clock.now() + _period_s(leased)
+            if due < self._wakes_at:
                 self._changed.notify_all()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="pulsar-txn-leases", daemon=True)
+        thread.start()
+        # Not before: one that did not start would be taken for one that runs.
+        self._thread = thread
 
     def let_go(self, leased: Leased) -> None:
         """Extend it no more; idempotent. A heartbeat of this moment may still come.
@@ -116,12 +142,14 @@ class Leases:
             self._changed.notify_all()  # so that the thread ends, if this was the last one
             self._changed.wait_for(lambda: self._beating is not leased)
 
-    def forgotten(self, clean_up: Callable[[], None]) -> None:
-        """Hear that a lease's owner is gone, and what is to be cleaned up; from any finalizer.
+    def forgotten(self, leftover: Leftover) -> None:
+        """Hear that a lease's owner is gone, and what it has left open; from any finalizer.
 
-        It is done later, by the thread: a finalizer may run in the middle of anything.
+        The thread closes it later: a finalizer may run in the middle of anything. What was left
+        to a fork is its parent's.
         """
-        self._forgotten.append(clean_up)
+        if leftover.is_open and os.getpid() == self._pid:
+            self._forgotten.append(leftover)
 
     def _run(self) -> None:
         while self._beat_next():
@@ -130,10 +158,14 @@ class Leases:
     def _beat_next(self) -> bool:
         """Wait for a lease to be due, and extend it; False when there is none left."""
         leased = self._next()
-        while self._forgotten:
-            self._forgotten.popleft()()
-        if leased is None:
-            return False
+        if leased is not None:
+            self._beat(leased)
+        is_last = leased is None
+        del leased  # or nobody could forget it meanwhile
+        self._clean_up()
+        return not is_last
+
+    def _beat(self, leased: Leased) -> None:
         try:
             leased.beat()
         except StoreError:
@@ -148,7 +180,25 @@ class Leases:
             with self._changed:
                 self._beating = None
                 self._changed.notify_all()
-        return True
+
+    def _clean_up(self) -> None:
+        """Close what was left open, until a lease is due: that one must not wait for it."""
+        while True:
+            try:
+                leftover = self._forgotten.popleft()
+            except IndexError:
+                return
+            try:
+                leftover.close()
+            except Exception as error:  # noqa: BLE001 - nobody else waits for it
+                _LOG.warning("what a dropped owner had left open was not closed: %s", error)
+            if self._is_due():
+                return
+
+    def _is_due(self) -> bool:
+        with self._changed:
+            now = self._clock.now()
+            return any(due <= now for due in self._due.values())
 
     def _next(self) -> Leased | None:
         with self._changed:

@@ -202,6 +202,11 @@ class TopicWriters(Closing):
             output.finish()
         return [written for output in self._outputs.values() for written in output.written()]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a writer is open. It waits for nothing, so that a finalizer may ask."""
+        return not self._closed and any(output.is_open for output in self._outputs.values())
+
     def _close(self) -> None:
         """Let go of all connections."""
         for output in self._outputs.values():
@@ -351,6 +356,10 @@ class _Output:
     def written(self) -> list[Written]:
         """Return what counts of all writers, those included that were left."""
         return [*self._left, *(opened.written() for opened in self._open.values())]
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._open)
 
     def close(self) -> None:
         for opened in self._open.values():

@@ -373,8 +373,14 @@ class BackgroundSweeper:
         if now < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = now + self._interval_s
-        self._thread = threading.Thread(target=self._sweep, name="pulsar-txn-sweep", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._sweep, name="pulsar-txn-sweep", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # Whoever triggers it may have committed: that must not look like a failure.
+            _LOG.warning("no sweep was started, the next one is tried later: %s", error)
+            return
+        self._thread = thread
 
     def _sweep(self) -> None:
         try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
@@ -345,6 +348,45 @@ def test_who_iterates_ends_with_the_consumer_and_a_closed_client_says_so(
         for call in calls:
             with pytest.raises(AlreadyClosedError):
                 await call()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_client_forgets_a_consumer_that_was_closed_or_dropped(
+    run: Run, service: Service, closes: bool
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        gone = threading.Event()
+
+        async def receive_and_forget() -> None:
+            consumer = await client.consumer(topic, "s")
+            weakref.finalize(consumer._consumer, gone.set)
+            await consumer.receive(timeout_ms=5_000)
+            if closes:
+                await consumer.close()
+
+        await receive_and_forget()
+        deadline = time.monotonic() + PATIENCE_S / 2
+        gc.collect()
+        while not gone.wait(0.01):  # its thread may have it for a moment
+            assert time.monotonic() < deadline, "it stays, with its messages"
+            gc.collect()
+
+    run(scenario)
+
+
+def test_closing_the_client_closes_its_consumers(run: Run, service: Service) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        await client.close()
+        assert consumer._consumer._closed
+        assert consumer._thread._closed
 
     run(scenario)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 
@@ -72,6 +74,18 @@ class Owner:
 
     def lost(self, error: PulsarTxnError) -> None:
         self.heard.append(error)
+
+
+class Left:
+    """What a dropped owner left open; closing it does what the test says."""
+
+    def __init__(self, close: Callable[[], None] = lambda: None, *, is_open: bool = True) -> None:
+        self.is_open = is_open
+        self._close = close
+
+    def close(self) -> None:
+        self.is_open = False
+        self._close()
 
 
 @pytest.fixture
@@ -195,12 +209,89 @@ def test_the_thread_ends_with_an_owner_that_is_dropped(leases: Leases, clock: Ma
     owner = Owner()
     leases.keep(owner)
     clock.settle()
-    cleaned = threading.Event()
-    leases.forgotten(cleaned.set)
+    left = Left()
+    leases.forgotten(left)
     del owner
     gc.collect()
     clock.pass_by(0.25, thread_ends=thread_of(leases))
-    assert cleaned.is_set(), "what was left behind is cleaned up by the thread"
+    assert not left.is_open, "what was left behind is closed by the thread"
+
+
+def test_a_lease_is_extended_before_what_others_left_open_is_closed(
+    leases: Leases, clock: ManualClock
+) -> None:
+    owner = Owner()
+    leases.keep(owner)
+    beats_before: list[int] = []
+    leases.forgotten(Left(lambda: beats_before.append(owner.beats)))
+    clock.pass_by(0.25)
+    assert beats_before == [1]
+
+
+def test_a_lease_that_is_due_does_not_wait_for_all_that_others_left_open(
+    leases: Leases, clock: ManualClock
+) -> None:
+    owner = Owner()
+    leases.keep(owner)
+    beats_before: list[int] = []
+
+    def close_slowly() -> None:
+        beats_before.append(owner.beats)
+        clock._now += 0.25
+
+    for _ in range(3):
+        leases.forgotten(Left(close_slowly))
+    clock.pass_by(0.25)
+    assert beats_before == [1, 2, 3]
+
+
+def test_what_cannot_be_closed_ends_no_lease_and_is_logged(
+    leases: Leases, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ValueError("it does not close")
+
+    owner, behind = Owner(), Left()
+    leases.keep(owner)
+    leases.forgotten(Left(fail))
+    leases.forgotten(behind)
+    with caplog.at_level(logging.WARNING):
+        clock.pass_by(0.25)
+    clock.pass_by(0.25)
+    assert (owner.beats, behind.is_open) == (2, False)
+    assert "it does not close" in caplog.text
+
+
+def test_of_an_owner_that_left_nothing_open_nothing_is_kept(leases: Leases) -> None:
+    for _ in range(100):
+        leases.forgotten(Left(is_open=False))
+    assert not leases._forgotten
+
+
+def test_a_fork_leaves_what_is_its_parents_open(
+    leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    leases.forgotten(Left())
+    assert not leases._forgotten
+
+
+def test_after_a_thread_that_could_not_be_started_the_next_lease_has_one(
+    leases: Leases, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    refused, owner = Owner(), Owner()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            leases.keep(refused)
+    leases.keep(owner)
+    assert list(leases._due) == [owner], "nobody takes the refused one for one that is extended"
+    clock.pass_by(0.25)
+    assert owner.beats == 1
 
 
 def test_a_lease_whose_keeper_is_dropped_as_well_is_extended_no_more(clock: ManualClock) -> None:

@@ -81,6 +81,7 @@ ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
+CLIENT_PRODUCERS = "tests/client/test_producer.py"
 SHARED = "tests/client/test_shared_consumer.py"
 CLIENT_ENDS = "tests/client/test_ends.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
@@ -3948,6 +3949,138 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{ENGINE}/lease.py",
             "        except StoreError:\n",
             "        except StoreUnavailableError:\n",
+        ),
+    ),
+    mutation(
+        "a lease's thread that could not be started is taken for one that runs",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_after_a_thread_that_could_not_be_started_the_next_lease_has_one",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "        thread.start()\n"
+            "        # Not before: one that did not start would be taken for one that runs.\n"
+            "        self._thread = thread\n",
+            "        self._thread = thread\n        thread.start()\n",
+        ),
+    ),
+    mutation(
+        "a lease that no thread could be started for is registered",
+        "a lease is extended while its owner lives, and no longer",
+        f"{LEASE}::test_after_a_thread_that_could_not_be_started_the_next_lease_has_one",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "            if self._thread is None:\n                self._start()\n",
+            "            self._due[leased] = self._clock.now()\n"
+            "            if self._thread is None:\n                self._start()\n",
+        ),
+    ),
+    mutation(
+        "a lease waits for what others have left open",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_a_lease_is_extended_before_what_others_left_open_is_closed",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "        leased = self._next()\n",
+            "        leased = self._next()\n        self._clean_up()\n",
+        ),
+    ),
+    mutation(
+        "a lease waits for all that others have left open",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_a_lease_that_is_due_does_not_wait_for_all_that_others_left_open",
+        Edit(f"{ENGINE}/lease.py", "            if self._is_due():\n", "            if False:\n"),
+    ),
+    mutation(
+        "what cannot be closed ends the thread of all leases",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_what_cannot_be_closed_ends_no_lease_and_is_logged",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "            except Exception as error:  # noqa: BLE001 - nobody else waits for it\n",
+            "            except StoreError as error:\n",
+        ),
+    ),
+    mutation(
+        "a sweep that no thread can be started for fails a commit",
+        "who committed hears so",
+        f"{SWEEPS}"
+        "::test_a_sweep_that_no_thread_can_be_started_for_fails_no_commit_and_is_tried_again",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "        except RuntimeError as error:\n",
+            "        except PulsarTxnError as error:\n",
+        ),
+    ),
+    mutation(
+        "client: a flush looks at its transactions while another thread adds one",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}"
+        "::test_a_flush_and_the_sends_of_other_threads_do_not_disturb_each_other",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "        with self._txns_lock:\n            txns = list(self._txns)\n",
+            "        txns = list(self._txns)\n",
+        ),
+    ),
+    mutation(
+        "client: a send adds its transaction while a flush looks at them",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}"
+        "::test_a_flush_and_the_sends_of_other_threads_do_not_disturb_each_other",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "            with self._txns_lock:\n                self._txns.add(txn)\n",
+            "            self._txns.add(txn)\n",
+        ),
+    ),
+    mutation(
+        "client: a flush fails by a transaction that takes nothing more",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}::test_a_flush_passes_over_transactions_that_take_nothing_more",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "                txn.flush_if_open()\n",
+            "                txn.flush()\n",
+        ),
+    ),
+    mutation(
+        "client: a flush stops at the first transaction that fails",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}::test_a_flush_that_fails_says_so_once_the_others_are_flushed",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "                failed = failed or error\n",
+            "                raise error\n",
+        ),
+    ),
+    mutation(
+        "client: a flush keeps the errors of transactions to itself",
+        "what was flushed lies in the log",
+        f"{CLIENT_PRODUCERS}::test_a_flush_that_fails_says_so_once_the_others_are_flushed",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "                failed = failed or error\n",
+            "                failed = None\n",
+        ),
+    ),
+    mutation(
+        "client: a send that waited behind the close opens writers",
+        "what is closed stays closed",
+        f"{CLIENT_PRODUCERS}::test_a_send_that_waited_behind_the_close_opens_nothing",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "            self._require_open(None)  # it may have been closed while this waited\n",
+            "",
+        ),
+    ),
+    mutation(
+        "client: a fork closes the writers of its parent",
+        "what a fork does leaves its parent's writers open",
+        f"{CLIENT_PRODUCERS}::test_the_end_of_a_producer_in_a_fork_leaves_the_parents_writers_open",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "        if os.getpid() == self._pid:\n            super().close()\n",
+            "        super().close()\n",
         ),
     ),
     mutation(

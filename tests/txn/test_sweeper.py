@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -20,7 +22,7 @@ from pulsar_txn_spark.store.redis import segments
 from pulsar_txn_spark.txn import sweeper as sweeper_module
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.participants import write_intent
-from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper, SweepReport
+from pulsar_txn_spark.txn.sweeper import BackgroundSweeper, SegmentEnds, Sweeper, SweepReport
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, World, ack
 
@@ -605,3 +607,22 @@ def test_a_header_that_is_not_materialized_everywhere_is_not_removed(world: Worl
     assert world.store.transactions.remove(txn.id).code is Code.ABSENT
     still_open = world.open()
     assert world.store.transactions.remove(still_open.id).code is Code.OPEN
+
+
+def test_a_sweep_that_no_thread_can_be_started_for_fails_no_commit_and_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    txn = world.open()
+    world.commit(txn, world.write(txn, "a"))
+    sweeps = BackgroundSweeper(sweeper_of(world), interval_s=0)
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(threading.Thread, "start", refuse)
+        sweeps.trigger()
+    assert "can't start new thread" in caplog.text
+    sweeps.trigger()
+    assert sweeps._thread is not None
+    sweeps._thread.join()
+    assert headers(world) == []
