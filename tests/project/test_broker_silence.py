@@ -15,9 +15,10 @@ from integration.support.broker_silence import LONGEST_S, Silence, found_silent,
 
 STARTED, END_S = b"ready\n", 30.0
 BROKER = f"""#!{sys.executable} -IS
-import signal
+import os, signal
 def dump(*_):
-    print("Full thread dump", "BLOCKED here", "JNI global refs: 1", sep="\\n", flush=True)
+    # Not print: the signal may come before the print below has returned.
+    os.write(1, b"Full thread dump\\nBLOCKED here\\nJNI global refs: 1\\n")
 signal.signal(signal.SIGQUIT, dump)
 print("ready", flush=True)
 while True:
