@@ -1301,6 +1301,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a write without a slot is another run of one that a user named alike",
+        "INV-7",
+        f"{SCOPES}::test_a_write_without_a_slot_is_no_run_of_a_slot_of_any_name",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            'name = slot if slot is not None else f"{_UNNAMED}{self._unnamed}"',
+            'name = slot if slot is not None else f"write-{len(self._declared)}"',
+        ),
+    ),
+    mutation(
+        "a slot has the name of a write without one, or of a staged result",
+        "INV-7",
+        f"{SCOPES}::test_a_slot_name_that_could_be_another_writes_is_refused",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            _check_slot(slot)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
         "staging an attempt at a slot that is not the current one",
         "INV-7",
         f"{SCOPES}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",

@@ -39,6 +39,8 @@ from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
 
 _LOG = logging.getLogger(__name__)
+_UNNAMED = "#"
+"""What the name of a write begins with to which the function gives none."""
 _NO_ROWS = ("CAST(NULL AS BINARY) AS value", "CAST(NULL AS STRING) AS __topic")
 """Columns that every sink takes, for a DataFrame that has no rows."""
 
@@ -112,6 +114,7 @@ class BatchTransaction:
         self._timeout_ms: int = parsed.get("txn.timeoutMs")
         self._lock = threading.Lock()  # a function may write from several threads
         self._declared: dict[str, int] = {}  # slot -> number of its last attempt
+        self._unnamed = 0  # writes without a name so far
         self._succeeded: dict[str, int] = {}
         self._has_committed_staged = False
         self._leases = Leases()
@@ -140,10 +143,13 @@ class BatchTransaction:
             Topic of rows without ``__topic``; the option `topic` by default.
         slot : str, optional
             Name of this write, for code that tries one again: of several attempts at a slot the
-            last counts. By default every call is a slot of its own.
+            last counts. By default every call is a slot of its own. A name has no ``/`` and does
+            not begin with ``#``.
 
         Raises
         ------
+        OptionError
+            If the name of the slot is not allowed. Nothing was declared or written then.
         Exception
             What Spark raises if the write fails. Unless the slot is tried again, the transaction
             can then not commit.
@@ -177,8 +183,12 @@ class BatchTransaction:
 
     def _declare(self, slot: str | None) -> tuple[str, int]:
         """Declare an attempt at a slot before it starts: unless it succeeds, no commit follows."""
+        if slot is not None:
+            _check_slot(slot)
         with self._lock:
-            name = slot if slot is not None else f"write-{len(self._declared)}"
+            if slot is None:
+                self._unnamed += 1
+            name = slot if slot is not None else f"{_UNNAMED}{self._unnamed}"
             number = self._declared.get(name, 0) + 1
             self._declared[name] = number
             self._succeeded.pop(name, None)
@@ -275,6 +285,16 @@ class BatchTransaction:
             _LOG.warning(
                 "the transaction of batch %s was not aborted now: %s", self._batch_id, error
             )
+
+
+def _check_slot(name: object) -> None:
+    """Refuse a name that could be that of an unnamed write, or of a staged attempt at another."""
+    if not isinstance(name, str) or name.startswith(_UNNAMED) or "/" in name:
+        raise OptionError(
+            f"slot={name!r} is not allowed: expected a string without '/' that does not begin with "
+            f"{_UNNAMED!r}. Such names are those of writes without a slot, and of staged results, "
+            "so that one write could replace another. Give the slot another name"
+        )
 
 
 def _heartbeat(

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from pulsar_txn_spark.errors import (
     BatchNotRecordedError,
+    OptionError,
     TopicNotFoundError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -83,7 +84,7 @@ def test_a_scope_that_lost_its_lease_writes_no_more(spark: Spark) -> None:
             txn._lease.beat()
         txn._lease.lost(caught.value)
         txn.write(frame(spark, "b"))
-    assert list(txn._declared) == ["write-0"], "the second one was not begun"
+    assert list(txn._declared) == ["#1"], "the second one was not begun"
     assert spark.visible() == Counter()
 
 
@@ -194,6 +195,34 @@ def test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run(
     with pytest.raises(TransactionConflictError, match="did not succeed"):
         both()
     assert spark.visible() == Counter()
+
+
+@pytest.mark.parametrize("name", ["write-1", "write-2", "1", "2"])
+def test_a_write_without_a_slot_is_no_run_of_a_slot_of_any_name(spark: Spark, name: str) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"), slot=name)
+        txn.write(frame(spark, "b"))
+        txn.write(frame(spark, "c"))
+    assert spark.visible() == Counter("abc")
+
+
+def test_writes_without_a_slot_are_counted_apart_from_the_slots(spark: Spark) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"))
+        txn.write(frame(spark, "b"), slot="named")
+        txn.write(frame(spark, "c"))
+        assert list(txn._declared) == ["#1", "named", "#2"]
+    assert spark.visible() == Counter("abc")
+
+
+@pytest.mark.parametrize("name", ["#1", "#", "a/1", "/", 1])
+def test_a_slot_name_that_could_be_another_writes_is_refused(spark: Spark, name: Any) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"), slot="a")
+        with pytest.raises(OptionError, match=r"is not allowed.*another name"):
+            txn.write(frame(spark, "b"), slot=name)
+        txn.write(frame(spark, "c"))
+    assert spark.visible() == Counter("ac"), "the refused one was not declared"
 
 
 def test_a_replayed_scope_writes_nothing(spark: Spark) -> None:
