@@ -1326,6 +1326,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SCOPES}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",
         Edit(f"{LUA}/txn_stage.lua", "if current ~= ARGV[6] then", "if false then"),
     ),
+    mutation(
+        "a scope whose commit failed stays open",
+        "INV-8",
+        f"{SCOPES}::test_a_scope_whose_commit_is_refused_aborts_its_transaction_at_once,"
+        "test_a_scope_that_writes_nothing_and_cannot_commit_aborts_its_transaction,"
+        "test_a_commit_whose_state_is_unknown_and_did_not_take_effect_is_aborted",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            '            self._abort(error, f"its commit raised {type(error).__name__}")\n',
+            "",
+        ),
+    ),
+    mutation(
+        "a scope whose commit was interrupted stays open",
+        "INV-8",
+        f"{SCOPES}::test_a_scope_that_is_interrupted_while_it_commits_aborts_its_transaction",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "except BaseException as error:  # an interrupt",
+            "except Exception as error:  # no interrupt",
+        ),
+    ),
+    mutation(
+        "a commit that took effect is left to look aborted",
+        "INV-1",
+        f"{SCOPES}::test_a_commit_whose_state_is_unknown_is_not_called_aborted_if_it_took_effect",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "        if state is TxnState.COMMITTED:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "the error of an abort hides the one that led to it",
+        "",
+        f"{SCOPES}::test_an_abort_that_fails_is_noted_at_the_error_that_led_to_it",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "        except PulsarTxnError as failed:\n",
+            "        except ZeroDivisionError as failed:\n",
+        ),
+    ),
     # --- acknowledgements ------------------------------------------------------------------------
     mutation(
         "an acknowledgement without start = cursor",

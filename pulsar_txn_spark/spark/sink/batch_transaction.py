@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.backports import Self
+from pulsar_txn_spark.backports import Self, add_note
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.environment import FORMAT
@@ -35,7 +35,7 @@ from pulsar_txn_spark.spark.sink.job import sink_rules
 from pulsar_txn_spark.spark.sink.staging import SlotAttempt, staged_writes
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
-from pulsar_txn_spark.store.records import EndedBy, TxnId
+from pulsar_txn_spark.store.records import EndedBy, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
 
 _LOG = logging.getLogger(__name__)
@@ -209,9 +209,9 @@ class BatchTransaction:
     ) -> None:
         try:
             if error is None:
-                self._commit()
+                self._commit_or_abort()
             else:
-                self._abort(f"its function raised {type(error).__name__}")
+                self._abort(error, f"its function raised {type(error).__name__}")
         finally:
             self._leases.end(self._lease)
             self._delete_staged()
@@ -225,6 +225,13 @@ class BatchTransaction:
         except PulsarTxnError as error:
             _LOG.warning("what a scope has staged stays until a sweep finds it: %s", error)
 
+    def _commit_or_abort(self) -> None:
+        try:
+            self._commit()
+        except BaseException as error:  # an interrupt, too: nobody else would let the readers go on
+            self._abort(error, f"its commit raised {type(error).__name__}")
+            raise
+
     def _commit(self) -> None:
         if not self._declared and not self._rules.every_batch:
             return  # nothing was written: the source acknowledges the batch once Spark is done
@@ -236,7 +243,6 @@ class BatchTransaction:
             self.write(self._df.limit(0).selectExpr(*_NO_ROWS))
         failed = sorted(self._declared.keys() - self._succeeded.keys())
         if failed:
-            self._abort(f"write {failed[0]!r} failed")
             raise TransactionConflictError(
                 f"the transaction cannot commit: write {failed[0]!r} was declared but did not "
                 "succeed, and its error was swallowed. Nothing became visible; let the error "
@@ -273,17 +279,30 @@ class BatchTransaction:
     def _transactions(self) -> BatchTransactions:
         return BatchTransactions(self._components.coordinator, self._timeout_ms)
 
-    def _abort(self, cause: str) -> None:
+    def _abort(self, error: BaseException, cause: str) -> None:
+        """Abort what this scope has begun, as its owner; a replay has begun nothing.
+
+        The error is what the user is told; a note says if the transaction was not aborted.
+        """
         try:
             txn = self._components.store.transactions.of_nonce(self._shard, self._nonce)
-            if txn is not None:
-                self._components.coordinator.abort(
-                    txn, EndedBy.OWNER, nonce=self._nonce, cause=cause
-                )
-        except PulsarTxnError as error:
-            # The user's own error is what matters; the next attempt or the lease ends this one.
-            _LOG.warning(
-                "the transaction of batch %s was not aborted now: %s", self._batch_id, error
+            if txn is None:
+                return
+            state = self._components.coordinator.abort(
+                txn, EndedBy.OWNER, nonce=self._nonce, cause=cause
+            )
+        except PulsarTxnError as failed:
+            add_note(
+                error,
+                f"the abort of batch {self._batch_id} failed, too: {failed} The next attempt at "
+                "the batch ends its transaction, or the end of the lease does",
+            )
+            return
+        if state is TxnState.COMMITTED:
+            add_note(
+                error,
+                f"transaction {txn} of batch {self._batch_id} is COMMITTED: all of it is visible. "
+                "Start the query again: it finds that out, and writes nothing twice",
             )
 
 

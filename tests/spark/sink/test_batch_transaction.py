@@ -14,7 +14,9 @@ from pyspark.sql import DataFrame
 
 from pulsar_txn_spark.errors import (
     BatchNotRecordedError,
+    CommitStateUnknownError,
     OptionError,
+    StoreUnavailableError,
     TopicNotFoundError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -22,7 +24,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
-from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.store.records import EndedBy, TxnState
 from tests.support.frames import WritableFrame
 from tests.support.sink_calls import QUERY, SCHEMA, Spark
 
@@ -234,6 +236,129 @@ def test_a_replayed_scope_writes_nothing(spark: Spark) -> None:
     assert spark.visible() == Counter("ab")
 
 
+def state_of(spark: Spark, txn: BatchTransaction) -> TxnState | None:
+    """Return the state of a scope's transaction, None if it has none."""
+    id_ = spark.run.store.transactions.of_nonce(txn._shard, txn._nonce)
+    header = None if id_ is None else spark.run.store.transactions.read(id_)
+    return None if header is None else header.state
+
+
+def pins(spark: Spark) -> list[Any]:
+    gates = spark.run.store.segments.gates([segment.id for segment in spark.segments()])
+    return [pin for gate in gates for pin in gate.pins]
+
+
+def test_a_scope_whose_commit_is_refused_aborts_its_transaction_at_once(spark: Spark) -> None:
+    # No checkpoint can be read here, so that the commit refuses to go by Spark's offsets.
+    spark.options["replayEvidence"] = "offsets"
+    txn = scope(spark)
+    before: list[Any] = []
+    df = frame(spark, "a", after=lambda: before.extend(pins(spark)))
+    with pytest.raises(TransactionConflictError, match="replayEvidence=offsets") as caught, txn:
+        txn.write(df)
+    assert before != []
+    assert state_of(spark, txn) is TxnState.ABORTED
+    assert pins(spark) == [], "no reader has to wait for the end of the lease"
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_scope_that_writes_nothing_and_cannot_commit_aborts_its_transaction(
+    spark: Spark,
+) -> None:
+    spark.options["replayEvidence"] = "offsets"
+    txn = BatchTransaction(spark.options, 0, silent(spark), "function/f")
+    with pytest.raises(TransactionConflictError, match="replayEvidence=offsets"), txn:
+        pass
+    assert state_of(spark, txn) is TxnState.ABORTED
+
+
+def test_a_scope_that_is_interrupted_while_it_commits_aborts_its_transaction(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = scope(spark)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(txn._components.coordinator, "commit", interrupt)
+    with pytest.raises(KeyboardInterrupt), txn:
+        txn.write(frame(spark, "a"))
+    assert state_of(spark, txn) is TxnState.ABORTED
+    assert (pins(spark), spark.visible()) == ([], Counter())
+
+
+def test_a_replay_that_is_refused_aborts_nothing(spark: Spark) -> None:
+    with scope(spark) as first:
+        first.write(frame(spark, "a"))
+    spark.execution += 1
+    second = scope(spark)
+    with pytest.raises(TransactionConflictError, match="with other input") as caught, second:
+        second.write(frame(spark, "b"))
+    assert not hasattr(caught.value, "__notes__")
+    assert state_of(spark, second) is None
+    assert state_of(spark, first) is TxnState.COMMITTED
+    assert spark.visible() == Counter("a")
+
+
+def test_a_commit_whose_state_is_unknown_is_not_called_aborted_if_it_took_effect(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = scope(spark)
+    commit = txn._components.coordinator.commit
+    unknown = CommitStateUnknownError("the reply was lost")
+
+    def commit_and_lose_the_reply(*given: Any, **named: Any) -> None:
+        commit(*given, **named)
+        raise unknown
+
+    monkeypatch.setattr(txn._components.coordinator, "commit", commit_and_lose_the_reply)
+    with pytest.raises(CommitStateUnknownError) as caught, txn:
+        txn.write(frame(spark, "a"))
+    assert caught.value is unknown
+    (note,) = caught.value.__notes__
+    assert "is COMMITTED: all of it is visible" in note
+    assert (state_of(spark, txn), spark.visible()) == (TxnState.COMMITTED, Counter("a"))
+
+
+def test_a_commit_whose_state_is_unknown_and_did_not_take_effect_is_aborted(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = scope(spark)
+
+    def lose_the_request(*_: object, **__: object) -> None:
+        raise CommitStateUnknownError("no reply came")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(txn._components.coordinator, "commit", lose_the_request)
+        with pytest.raises(CommitStateUnknownError), txn:
+            txn.write(frame(spark, "a"))
+    assert (state_of(spark, txn), pins(spark)) == (TxnState.ABORTED, [])
+    spark.execution += 1
+    with scope(spark) as again:
+        again.write(frame(spark, "a"))
+    assert spark.visible() == Counter("a")
+
+
+@pytest.mark.parametrize("fails", ["function", "commit"])
+def test_an_abort_that_fails_is_noted_at_the_error_that_led_to_it(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    spark.options["replayEvidence"] = "offsets"
+    txn = scope(spark)
+
+    def refuse(*_: object, **__: object) -> TxnState:
+        raise StoreUnavailableError("the store is away.")
+
+    monkeypatch.setattr(txn._components.coordinator, "abort", refuse)
+    expected = RuntimeError if fails == "function" else TransactionConflictError
+    after = fail if fails == "function" else None
+    with pytest.raises(expected) as caught, txn:
+        txn.write(frame(spark, "a", after=after))
+    (note,) = caught.value.__notes__
+    assert "the abort of batch 0 failed, too: the store is away." in note
+    assert "COMMITTED" not in note
+
+
 def test_a_second_scope_of_one_name_in_one_run_is_no_replay(spark: Spark) -> None:
     with scope(spark) as txn:
         txn.write(frame(spark, "a"))
@@ -343,14 +468,19 @@ class Context:
         return known.get(key, str(self._spark.execution))
 
 
+def silent(spark: Spark) -> DataFrame:
+    """Return a micro-batch of Spark Classic, which tells the function its query."""
+    df = frame(spark)
+    df.sparkSession = SimpleNamespace(_sc=Context(spark))  # type: ignore[misc,assignment]
+    return df
+
+
 def test_a_function_that_writes_nothing_records_its_batch_on_the_driver(spark: Spark) -> None:
     with scope(spark) as txn:
         txn.write(frame(spark, "a"))
     spark.batch, spark.execution = 1, 1
-    silent = frame(spark)
-    silent.sparkSession = SimpleNamespace(_sc=Context(spark))  # type: ignore[misc,assignment]
     for spark.execution in (1, 2):  # the second is its replay
-        with BatchTransaction(spark.options, 1, silent, "function/f"):
+        with BatchTransaction(spark.options, 1, silent(spark), "function/f"):
             pass
     spark.batch, spark.execution = 2, 3
     with scope(spark) as txn:
