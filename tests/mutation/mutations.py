@@ -1368,6 +1368,44 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        except ZeroDivisionError as failed:\n",
         ),
     ),
+    mutation(
+        "under Spark Connect each write of a function is an attempt of its own",
+        "INV-7",
+        f"{SCOPES}::test_connect_a_second_scope_of_one_name_in_one_batch_is_no_replay,"
+        "test_connect_siblings_commit_batch_0_and_are_replayed,"
+        "test_connect_a_scope_inside_another_does_not_abort_it",
+        Edit(
+            f"{SINK_CODE}/task.py",
+            "{self._job.attempt or self._execution_id}",
+            "{self._execution_id}",
+        ),
+    ),
+    mutation(
+        "under Spark Connect every run in which a function writes nothing is the same attempt",
+        "INV-7",
+        f"{SCOPES}"
+        "::test_connect_a_batch_in_which_a_function_writes_nothing_is_replayed_on_the_same_server",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "{self._attempt or execution_id}",
+            "{execution_id}",
+        ),
+    ),
+    mutation(
+        "under Spark Connect a run of a query is the same attempt as an earlier one",
+        "INV-7",
+        f"{SCOPES}"
+        "::test_connect_all_writes_of_a_scope_are_one_transaction_that_is_replayed,"
+        "test_connect_a_renamed_function_does_not_write_a_committed_batch_again,"
+        "test_connect_what_an_earlier_run_left_open_in_another_scope_is_aborted",
+        Edit(f"{SPARK}/connect.py", "-{secrets.token_hex(8)}", ""),
+    ),
+    mutation(
+        "a process that is forked is the same attempt as its parent",
+        "INV-7",
+        "tests/spark/test_connect.py::test_another_process_is_another_attempt",
+        Edit(f"{SPARK}/connect.py", "_name_of_process(os.getpid())", "_name_of_process(0)"),
+    ),
     # --- acknowledgements ------------------------------------------------------------------------
     mutation(
         "an acknowledgement without start = cursor",

@@ -29,7 +29,7 @@ from pulsar_txn_spark.spark.checkpoint import (
     LocalCheckpoint,
     evidence_rule,
 )
-from pulsar_txn_spark.spark.connect import is_connect, query_of_connect
+from pulsar_txn_spark.spark.connect import attempt_of_connect, is_connect, query_of_connect
 from pulsar_txn_spark.spark.local_properties import LocalProperties
 from pulsar_txn_spark.spark.sink.job import sink_rules
 from pulsar_txn_spark.spark.sink.staging import SlotAttempt, staged_writes
@@ -105,10 +105,12 @@ class BatchTransaction:
         self._properties = LocalProperties(session_of)
         self._rules = sink_rules(parsed, once=True)
         self._query_id = self._properties.query_id
+        self._attempt = ""  # where the tasks know it
         session: Any = session_of.sparkSession
         self._checkpoint: Checkpoint | None = LocalCheckpoint.at(parsed.get("checkpointlocation"))
         if is_connect(session):
             self._query_id = query_of_connect(session, self._checkpoint)
+            self._attempt = attempt_of_connect(batch_id)
         elif self._checkpoint is None:
             self._checkpoint = JvmCheckpoint.of(session, self._query_id)
         self._timeout_ms: int = parsed.get("txn.timeoutMs")
@@ -169,6 +171,7 @@ class BatchTransaction:
             batch_id=self._batch_id,
             driver=self._properties.driver,
             checkpoint_query_id=self._checkpoint.query if self._checkpoint else "",
+            attempt=self._attempt,
         ).to_option()
         with self._properties.in_this_thread(df):
             try:
@@ -262,7 +265,7 @@ class BatchTransaction:
         Without the record, a batch that was lost would look like one that wrote nothing (INV-11).
         """
         execution_id = self._properties.execution_id
-        owner = f"{self._properties.driver}|{execution_id}"
+        owner = f"{self._properties.driver}|{self._attempt or execution_id}"
         attempt = self._transactions().begin(self._key(query_id), self._nonce, owner, self._rules)
         self._finish(attempt, [], execution_id)
 

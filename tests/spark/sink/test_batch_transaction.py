@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -21,12 +21,13 @@ from pulsar_txn_spark.errors import (
     TransactionAbortedError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID
+from pulsar_txn_spark.spark import connect as connect_module
+from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, TaskFacts
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 from pulsar_txn_spark.store.records import EndedBy, TxnState
 from tests.support.frames import WritableFrame
-from tests.support.sink_calls import QUERY, SCHEMA, Spark
+from tests.support.sink_calls import QUERY, SCHEMA, Spark, attempt_ids
 
 
 @pytest.fixture
@@ -503,6 +504,133 @@ def test_a_function_that_swallows_the_error_of_its_scope_is_found_out(spark: Spa
     with scope(spark) as txn:
         txn.write(frame(spark, "b"))
     assert spark.visible() == Counter("b")
+
+
+# --- Spark Connect: each write is a root SQL execution, and no task knows its query ----------
+
+
+class ConnectFrame(Frame):
+    """A DataFrame of Spark Connect."""
+
+    sparkSession: Any = SimpleNamespace(  # noqa: N815 - as PySpark has it
+        streams=SimpleNamespace(active=[SimpleNamespace(id=QUERY)])
+    )
+
+    def save(self) -> None:
+        self._spark.execution += 1
+        super().save()
+
+
+@pytest.fixture
+def connect(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+    """Return Spark whose tasks know what they know under Spark Connect."""
+
+    def facts() -> TaskFacts:
+        return TaskFacts("", -1, f"app/{spark.execution}", spark.partition, next(attempt_ids))
+
+    monkeypatch.setattr(TaskFacts, "of_task", facts)
+    start_query()
+    yield spark
+    start_query()
+
+
+def start_query() -> None:
+    """Do as if Spark started the query again: its function gets a process of its own."""
+    connect_module._name_of_process.cache_clear()
+
+
+def connect_frame(spark: Spark, *values: str) -> DataFrame:
+    return cast("DataFrame", ConnectFrame(spark, *values))
+
+
+def connect_scope(spark: Spark, name: str = "function/f") -> BatchTransaction:
+    return BatchTransaction(spark.options, spark.batch, connect_frame(spark), name)
+
+
+def write_in_connect(spark: Spark, name: str, *values: str) -> None:
+    with connect_scope(spark, name) as txn:
+        for value in values:
+            txn.write(connect_frame(spark, value))
+
+
+def test_connect_all_writes_of_a_scope_are_one_transaction_that_is_replayed(connect: Spark) -> None:
+    for _ in range(2):
+        start_query()
+        write_in_connect(connect, "function/f", "a", "b")
+    assert connect.visible() == Counter("ab")
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_connect_a_second_scope_of_one_name_in_one_batch_is_no_replay(
+    connect: Spark, batch: int
+) -> None:
+    for connect.batch in range(batch):
+        write_in_connect(connect, "function/f", "before")
+    connect.batch = batch
+    write_in_connect(connect, "function/f", "a")
+    with pytest.raises(TransactionConflictError, match="was written already"):
+        write_in_connect(connect, "function/f", "b")
+    assert connect.visible() == Counter({"before": batch, "a": 1})
+
+
+def test_connect_siblings_commit_batch_0_and_are_replayed(connect: Spark) -> None:
+    for _ in range(2):
+        start_query()
+        write_in_connect(connect, "function/first", "a")
+        write_in_connect(connect, "function/second", "b")
+    assert connect.visible() == Counter("ab")
+
+
+def test_connect_siblings_go_on_after_a_crash_between_them(connect: Spark) -> None:
+    write_in_connect(connect, "function/first", "a")
+    start_query()
+    write_in_connect(connect, "function/first", "a")
+    write_in_connect(connect, "function/second", "b")
+    assert connect.visible() == Counter("ab")
+
+
+def test_connect_a_renamed_function_does_not_write_a_committed_batch_again(connect: Spark) -> None:
+    write_in_connect(connect, "function/f", "a")
+    start_query()
+    with pytest.raises(TransactionConflictError, match="sinkId=query/function/f"):
+        write_in_connect(connect, "function/renamed", "a")
+    assert connect.visible() == Counter("a")
+
+
+def test_connect_a_scope_inside_another_does_not_abort_it(connect: Spark) -> None:
+    with connect_scope(connect, "function/outer") as outer:
+        outer.write(connect_frame(connect, "a"))
+        write_in_connect(connect, "function/inner", "b")
+        assert state_of(connect, outer) is TxnState.OPEN
+        outer.write(connect_frame(connect, "c"))
+    assert connect.visible() == Counter("abc")
+
+
+def test_connect_what_an_earlier_run_left_open_in_another_scope_is_aborted(connect: Spark) -> None:
+    dead = connect_scope(connect, "function/outer")
+    dead.write(connect_frame(connect, "a"))
+    start_query()
+    write_in_connect(connect, "function/inner", "b")
+    assert state_of(connect, dead) is TxnState.ABORTED
+
+
+def test_connect_a_batch_in_which_a_function_writes_nothing_is_replayed_on_the_same_server(
+    connect: Spark,
+) -> None:
+    write_in_connect(connect, "function/f", "a")
+    connect.batch = 1
+    for _ in range(3):  # Spark has not recorded it as done
+        start_query()
+        write_in_connect(connect, "function/f")
+    connect.batch = 2
+    write_in_connect(connect, "function/f", "c")
+    assert connect.visible() == Counter("ac")
+
+
+def test_connect_a_second_scope_that_writes_nothing_is_no_replay_either(connect: Spark) -> None:
+    write_in_connect(connect, "function/f")
+    with pytest.raises(TransactionConflictError, match="was written already"):
+        write_in_connect(connect, "function/f")
 
 
 def staged(spark: Spark) -> list[Any]:
