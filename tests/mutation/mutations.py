@@ -1406,6 +1406,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/spark/test_connect.py::test_another_process_is_another_attempt",
         Edit(f"{SPARK}/connect.py", "_name_of_process(os.getpid())", "_name_of_process(0)"),
     ),
+    mutation(
+        "a second scope of one name counts as a replay where the first one is a replay",
+        "INV-7",
+        f"{SCOPES}::test_a_second_scope_of_one_name_is_refused_in_each_replay_too,"
+        "test_connect_a_second_scope_of_one_name_is_refused_in_each_replay_too",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            FINISHED.require_first(attempt.key, name)\n",
+            "            pass\n",
+        ),
+    ),
     # --- acknowledgements ------------------------------------------------------------------------
     mutation(
         "an acknowledgement without start = cursor",

@@ -24,6 +24,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.spark import connect as connect_module
 from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, TaskFacts
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
+from pulsar_txn_spark.spark.sink.finished_scopes import FINISHED
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 from pulsar_txn_spark.store.records import EndedBy, TxnState
 from tests.support.frames import WritableFrame
@@ -32,6 +33,7 @@ from tests.support.sink_calls import QUERY, SCHEMA, Spark, attempt_ids
 
 @pytest.fixture
 def spark(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    monkeypatch.setattr(FINISHED, "_last", {})  # each test has the same queries and attempts
     return Spark(redis_path, monkeypatch)
 
 
@@ -367,6 +369,27 @@ def test_a_second_scope_of_one_name_in_one_run_is_no_replay(spark: Spark) -> Non
         txn.write(frame(spark, "b"))
 
 
+def test_a_second_scope_of_one_name_is_refused_in_each_replay_too(spark: Spark) -> None:
+    for spark.execution in range(3):  # the first commits, the others replay
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+        with (
+            pytest.raises(TransactionConflictError, match="was written already"),
+            scope(spark) as t,
+        ):
+            t.write(frame(spark, "b"))
+    assert spark.visible() == Counter("a")
+
+
+def test_a_scope_that_failed_in_a_replay_may_run_again(spark: Spark) -> None:
+    for spark.execution in range(2):
+        with contextlib.suppress(RuntimeError), scope(spark) as txn:
+            txn.write(frame(spark, "a", after=fail))
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+    assert spark.visible() == Counter("a")
+
+
 def test_an_empty_scope_of_a_sink_that_is_written_sometimes_leaves_no_transaction(
     spark: Spark,
 ) -> None:
@@ -631,6 +654,17 @@ def test_connect_a_second_scope_that_writes_nothing_is_no_replay_either(connect:
     write_in_connect(connect, "function/f")
     with pytest.raises(TransactionConflictError, match="was written already"):
         write_in_connect(connect, "function/f")
+
+
+def test_connect_a_second_scope_of_one_name_is_refused_in_each_replay_too(connect: Spark) -> None:
+    for value in ("a", None):  # also one that writes nothing
+        for _ in range(3):
+            start_query()
+            write_in_connect(connect, "function/f", *filter(None, [value]))
+            with pytest.raises(TransactionConflictError, match="was written already"):
+                write_in_connect(connect, "function/f", "b")
+        connect.batch += 1
+    assert connect.visible() == Counter("a")
 
 
 def staged(spark: Spark) -> list[Any]:
