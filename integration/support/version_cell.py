@@ -339,8 +339,51 @@ def connect_stream(place: Place) -> str:
 
 
 def connect_foreach_batch(place: Place) -> str:
-    """Run a function on the server's side, which has to be told its query."""
-    return foreach_batch(place, checkpointLocation=str(place.folder / "checkpoint-each"))
+    """Run functions on the server's side, which have to be told their queries."""
+    foreach_batch(place, checkpointLocation=str(place.folder / "checkpoint-each"))
+    _siblings(place)
+    _second_scope(place)
+    return ""
+
+
+def _siblings(place: Place) -> None:
+    """Write to two sinks in one micro-batch, the first of the query."""
+    source = place.topic("pair-in", *values("a", 20))
+    targets = place.topic("pair-out"), place.topic("pair-copy")
+    sinks = [_sink(place, "pair", target) for target in targets]
+
+    def both(df: DataFrame, batch_id: int) -> None:
+        for sink in sinks:
+            sink(df, batch_id)
+
+    _each_batch(place, "pair", place.stream(source), both)
+    for target in targets:
+        require(place.read(target), upper(*values("a", 20)))
+
+
+def _second_scope(place: Place) -> None:
+    """Write to one sink twice in one micro-batch, which is refused."""
+    source, target = place.topic("twice-in", *values("a", 20)), place.topic("twice-out")
+    sink = _sink(place, "twice", target)
+
+    def twice(df: DataFrame, batch_id: int) -> None:
+        sink(df.where("value < 'A-005'"), batch_id)
+        sink(df.where("value >= 'A-005'"), batch_id)
+
+    try:
+        _each_batch(place, "twice", place.stream(source), twice)
+    except PySparkException as error:
+        if "was written already in batch 0" not in str(error):
+            raise
+    else:
+        raise AssertionError("the second write was taken for a replay, and its rows are lost")
+    require(place.read(target), upper(*values("a", 5)))
+
+
+def _sink(place: Place, name: str, topic: str) -> pulsar_txn_spark.TransactionalSink:
+    checkpoint = str(place.folder / f"checkpoint-{name}")
+    options = {**place.options, "topic": topic, "checkpointLocation": checkpoint}
+    return pulsar_txn_spark.TransactionalSink(options)
 
 
 def connect_kill(place: Place) -> str:
@@ -369,9 +412,7 @@ def connect_kill(place: Place) -> str:
 
 def run_client(place: Place, source: str, target: str, server_pid: int = 0) -> None:
     """Run a query with a function, which kills the server once it has committed if it is told."""
-    checkpoint = str(place.folder / "checkpoint-lost")
-    options = {**place.options, "topic": target, "checkpointLocation": checkpoint}
-    sink = pulsar_txn_spark.TransactionalSink(options)
+    sink = _sink(place, "lost", target)
 
     def commit(df: DataFrame, batch_id: int) -> None:
         sink(df, batch_id)

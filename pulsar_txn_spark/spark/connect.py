@@ -1,11 +1,14 @@
-"""What Spark Connect does not tell a ``foreachBatch`` function: which query runs it.
+"""What Spark Connect does not tell a ``foreachBatch`` function: which attempt of which query it is.
 
 The function's commands run outside of the query's thread, so that neither they nor their tasks
-have Spark's local properties.
+have Spark's local properties. Each write is a root SQL execution of its own.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+from functools import cache
 from typing import Any
 
 from pulsar_txn_spark.errors import OptionError
@@ -49,3 +52,19 @@ def query_of_connect(session: Any, checkpoint: Checkpoint | None) -> str:
             "of Spark Connect reads it"
         )
     return active[0]
+
+
+def attempt_of_connect(batch_id: int) -> str:
+    """Name this attempt at a micro-batch: the same for all that its function writes.
+
+    Each run of a query starts a process for its function (``StreamingPythonRunner.scala``), which
+    is not of PySpark's daemon and serves no other run. It calls the function once for each batch
+    (``foreach_batch_worker.py``). An error of the function ends both.
+    """
+    return f"{_name_of_process(os.getpid())}/{batch_id}"
+
+
+@cache
+def _name_of_process(pid: int) -> str:
+    # A process that is forked has another id, and draws another name.
+    return f"connect-{pid}-{secrets.token_hex(8)}"

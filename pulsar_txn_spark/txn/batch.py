@@ -738,11 +738,16 @@ def _joined(key: BatchKey, pointer: Pointer) -> Attempt:
 
 def _refuse_second_write(key: BatchKey, pointer: Pointer, owner: str) -> None:
     if _attempt_of(pointer.owner) == _attempt_of(owner):
-        raise TransactionConflictError(
-            f"sink {key.sink!r} was written already in batch {key.batch} of this run: a second "
-            "write to it would be taken for a replay and dropped. Give each write of a batch its "
-            "own sinkId, or write them in one transaction (pulsar_txn_spark.transactional)"
-        )
+        raise second_write(key)
+
+
+def second_write(key: BatchKey) -> TransactionConflictError:
+    """Return the error about an attempt that writes a batch to a sink twice."""
+    return TransactionConflictError(
+        f"sink {key.sink!r} was written already in batch {key.batch} of this run: a second "
+        "write to it would be taken for a replay and dropped. Give each write of a batch its "
+        "own sinkId, or write them in one transaction (pulsar_txn_spark.transactional)"
+    )
 
 
 def _repeat_from(pointer: Pointer, state: TxnState) -> int:

@@ -1303,10 +1303,121 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a write without a slot is another run of one that a user named alike",
+        "INV-7",
+        f"{SCOPES}::test_a_write_without_a_slot_is_no_run_of_a_slot_of_any_name",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            'name = slot if slot is not None else f"{_UNNAMED}{self._unnamed}"',
+            'name = slot if slot is not None else f"write-{len(self._declared)}"',
+        ),
+    ),
+    mutation(
+        "a slot has the name of a write without one, or of a staged result",
+        "INV-7",
+        f"{SCOPES}::test_a_slot_name_that_could_be_another_writes_is_refused",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            _check_slot(slot)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
         "staging an attempt at a slot that is not the current one",
         "INV-7",
         f"{SCOPES}::test_a_run_of_a_slot_that_ends_after_the_next_has_begun_is_refused",
         Edit(f"{LUA}/txn_stage.lua", "if current ~= ARGV[6] then", "if false then"),
+    ),
+    mutation(
+        "a scope whose commit failed stays open",
+        "INV-8",
+        f"{SCOPES}::test_a_scope_whose_commit_is_refused_aborts_its_transaction_at_once,"
+        "test_a_scope_that_writes_nothing_and_cannot_commit_aborts_its_transaction,"
+        "test_a_commit_whose_state_is_unknown_and_did_not_take_effect_is_aborted",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            '            self._abort(error, f"its commit raised {type(error).__name__}")\n',
+            "",
+        ),
+    ),
+    mutation(
+        "a scope whose commit was interrupted stays open",
+        "INV-8",
+        f"{SCOPES}::test_a_scope_that_is_interrupted_while_it_commits_aborts_its_transaction",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "except BaseException as error:  # an interrupt",
+            "except Exception as error:  # no interrupt",
+        ),
+    ),
+    mutation(
+        "a commit that took effect is left to look aborted",
+        "INV-1",
+        f"{SCOPES}::test_a_commit_whose_state_is_unknown_is_not_called_aborted_if_it_took_effect",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "        if state is TxnState.COMMITTED:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "the error of an abort hides the one that led to it",
+        "",
+        f"{SCOPES}::test_an_abort_that_fails_is_noted_at_the_error_that_led_to_it",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "        except PulsarTxnError as failed:\n",
+            "        except ZeroDivisionError as failed:\n",
+        ),
+    ),
+    mutation(
+        "under Spark Connect each write of a function is an attempt of its own",
+        "INV-7",
+        f"{SCOPES}::test_connect_a_second_scope_of_one_name_in_one_batch_is_no_replay,"
+        "test_connect_siblings_commit_batch_0_and_are_replayed,"
+        "test_connect_a_scope_inside_another_does_not_abort_it",
+        Edit(
+            f"{SINK_CODE}/task.py",
+            "{self._job.attempt or self._execution_id}",
+            "{self._execution_id}",
+        ),
+    ),
+    mutation(
+        "under Spark Connect every run in which a function writes nothing is the same attempt",
+        "INV-7",
+        f"{SCOPES}"
+        "::test_connect_a_batch_in_which_a_function_writes_nothing_is_replayed_on_the_same_server",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "{self._attempt or execution_id}",
+            "{execution_id}",
+        ),
+    ),
+    mutation(
+        "under Spark Connect a run of a query is the same attempt as an earlier one",
+        "INV-7",
+        f"{SCOPES}"
+        "::test_connect_all_writes_of_a_scope_are_one_transaction_that_is_replayed,"
+        "test_connect_a_renamed_function_does_not_write_a_committed_batch_again,"
+        "test_connect_what_an_earlier_run_left_open_in_another_scope_is_aborted",
+        Edit(f"{SPARK}/connect.py", "-{secrets.token_hex(8)}", ""),
+    ),
+    mutation(
+        "a process that is forked is the same attempt as its parent",
+        "INV-7",
+        "tests/spark/test_connect.py::test_another_process_is_another_attempt",
+        Edit(f"{SPARK}/connect.py", "_name_of_process(os.getpid())", "_name_of_process(0)"),
+    ),
+    mutation(
+        "a second scope of one name counts as a replay where the first one is a replay",
+        "INV-7",
+        f"{SCOPES}::test_a_second_scope_of_one_name_is_refused_in_each_replay_too,"
+        "test_connect_a_second_scope_of_one_name_is_refused_in_each_replay_too",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            FINISHED.require_first(attempt.key, name)\n",
+            "            pass\n",
+        ),
     ),
     # --- acknowledgements ------------------------------------------------------------------------
     mutation(

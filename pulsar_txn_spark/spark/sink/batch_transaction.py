@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from pulsar_txn_spark import steps
-from pulsar_txn_spark.backports import Self
+from pulsar_txn_spark.backports import Self, add_note
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Lease, Leases
 from pulsar_txn_spark.environment import FORMAT
@@ -29,16 +29,19 @@ from pulsar_txn_spark.spark.checkpoint import (
     LocalCheckpoint,
     evidence_rule,
 )
-from pulsar_txn_spark.spark.connect import is_connect, query_of_connect
+from pulsar_txn_spark.spark.connect import attempt_of_connect, is_connect, query_of_connect
 from pulsar_txn_spark.spark.local_properties import LocalProperties
+from pulsar_txn_spark.spark.sink.finished_scopes import FINISHED
 from pulsar_txn_spark.spark.sink.job import sink_rules
 from pulsar_txn_spark.spark.sink.staging import SlotAttempt, staged_writes
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
-from pulsar_txn_spark.store.records import EndedBy, TxnId
+from pulsar_txn_spark.store.records import EndedBy, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, BatchTransactions, new_nonce
 
 _LOG = logging.getLogger(__name__)
+_UNNAMED = "#"
+"""What the name of a write begins with to which the function gives none."""
 _NO_ROWS = ("CAST(NULL AS BINARY) AS value", "CAST(NULL AS STRING) AS __topic")
 """Columns that every sink takes, for a DataFrame that has no rows."""
 
@@ -103,15 +106,18 @@ class BatchTransaction:
         self._properties = LocalProperties(session_of)
         self._rules = sink_rules(parsed, once=True)
         self._query_id = self._properties.query_id
+        self._attempt = ""  # where the tasks know it
         session: Any = session_of.sparkSession
         self._checkpoint: Checkpoint | None = LocalCheckpoint.at(parsed.get("checkpointlocation"))
         if is_connect(session):
             self._query_id = query_of_connect(session, self._checkpoint)
+            self._attempt = attempt_of_connect(batch_id)
         elif self._checkpoint is None:
             self._checkpoint = JvmCheckpoint.of(session, self._query_id)
         self._timeout_ms: int = parsed.get("txn.timeoutMs")
         self._lock = threading.Lock()  # a function may write from several threads
         self._declared: dict[str, int] = {}  # slot -> number of its last attempt
+        self._unnamed = 0  # writes without a name so far
         self._succeeded: dict[str, int] = {}
         self._has_committed_staged = False
         self._leases = Leases()
@@ -140,10 +146,13 @@ class BatchTransaction:
             Topic of rows without ``__topic``; the option `topic` by default.
         slot : str, optional
             Name of this write, for code that tries one again: of several attempts at a slot the
-            last counts. By default every call is a slot of its own.
+            last counts. By default every call is a slot of its own. A name has no ``/`` and does
+            not begin with ``#``.
 
         Raises
         ------
+        OptionError
+            If the name of the slot is not allowed. Nothing was declared or written then.
         Exception
             What Spark raises if the write fails. Unless the slot is tried again, the transaction
             can then not commit.
@@ -163,6 +172,7 @@ class BatchTransaction:
             batch_id=self._batch_id,
             driver=self._properties.driver,
             checkpoint_query_id=self._checkpoint.query if self._checkpoint else "",
+            attempt=self._attempt,
         ).to_option()
         with self._properties.in_this_thread(df):
             try:
@@ -177,8 +187,12 @@ class BatchTransaction:
 
     def _declare(self, slot: str | None) -> tuple[str, int]:
         """Declare an attempt at a slot before it starts: unless it succeeds, no commit follows."""
+        if slot is not None:
+            _check_slot(slot)
         with self._lock:
-            name = slot if slot is not None else f"write-{len(self._declared)}"
+            if slot is None:
+                self._unnamed += 1
+            name = slot if slot is not None else f"{_UNNAMED}{self._unnamed}"
             number = self._declared.get(name, 0) + 1
             self._declared[name] = number
             self._succeeded.pop(name, None)
@@ -199,9 +213,9 @@ class BatchTransaction:
     ) -> None:
         try:
             if error is None:
-                self._commit()
+                self._commit_or_abort()
             else:
-                self._abort(f"its function raised {type(error).__name__}")
+                self._abort(error, f"its function raised {type(error).__name__}")
         finally:
             self._leases.end(self._lease)
             self._delete_staged()
@@ -215,6 +229,13 @@ class BatchTransaction:
         except PulsarTxnError as error:
             _LOG.warning("what a scope has staged stays until a sweep finds it: %s", error)
 
+    def _commit_or_abort(self) -> None:
+        try:
+            self._commit()
+        except BaseException as error:  # an interrupt, too: nobody else would let the readers go on
+            self._abort(error, f"its commit raised {type(error).__name__}")
+            raise
+
     def _commit(self) -> None:
         if not self._declared and not self._rules.every_batch:
             return  # nothing was written: the source acknowledges the batch once Spark is done
@@ -226,7 +247,6 @@ class BatchTransaction:
             self.write(self._df.limit(0).selectExpr(*_NO_ROWS))
         failed = sorted(self._declared.keys() - self._succeeded.keys())
         if failed:
-            self._abort(f"write {failed[0]!r} failed")
             raise TransactionConflictError(
                 f"the transaction cannot commit: write {failed[0]!r} was declared but did not "
                 "succeed, and its error was swallowed. Nothing became visible; let the error "
@@ -246,13 +266,17 @@ class BatchTransaction:
         Without the record, a batch that was lost would look like one that wrote nothing (INV-11).
         """
         execution_id = self._properties.execution_id
-        owner = f"{self._properties.driver}|{execution_id}"
+        owner = f"{self._properties.driver}|{self._attempt or execution_id}"
         attempt = self._transactions().begin(self._key(query_id), self._nonce, owner, self._rules)
         self._finish(attempt, [], execution_id)
 
     def _finish(self, attempt: Attempt, slots: list[list[TaskWrite]], execution_id: str) -> None:
         rule = evidence_rule(self._options, self._checkpoint, attempt.key.query)
+        name = self._attempt or execution_id
+        if attempt.replay:
+            FINISHED.require_first(attempt.key, name)
         self._transactions().commit(attempt, slots, execution_id, acknowledge=True, rule=rule)
+        FINISHED.note(attempt.key, name)
         self._components.sweeps.trigger()
         # The last step is Spark's: its commit log. A crash from here on leads to a replay.
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)
@@ -263,18 +287,41 @@ class BatchTransaction:
     def _transactions(self) -> BatchTransactions:
         return BatchTransactions(self._components.coordinator, self._timeout_ms)
 
-    def _abort(self, cause: str) -> None:
+    def _abort(self, error: BaseException, cause: str) -> None:
+        """Abort what this scope has begun, as its owner; a replay has begun nothing.
+
+        The error is what the user is told; a note says if the transaction was not aborted.
+        """
         try:
             txn = self._components.store.transactions.of_nonce(self._shard, self._nonce)
-            if txn is not None:
-                self._components.coordinator.abort(
-                    txn, EndedBy.OWNER, nonce=self._nonce, cause=cause
-                )
-        except PulsarTxnError as error:
-            # The user's own error is what matters; the next attempt or the lease ends this one.
-            _LOG.warning(
-                "the transaction of batch %s was not aborted now: %s", self._batch_id, error
+            if txn is None:
+                return
+            state = self._components.coordinator.abort(
+                txn, EndedBy.OWNER, nonce=self._nonce, cause=cause
             )
+        except PulsarTxnError as failed:
+            add_note(
+                error,
+                f"the abort of batch {self._batch_id} failed, too: {failed} The next attempt at "
+                "the batch ends its transaction, or the end of the lease does",
+            )
+            return
+        if state is TxnState.COMMITTED:
+            add_note(
+                error,
+                f"transaction {txn} of batch {self._batch_id} is COMMITTED: all of it is visible. "
+                "Start the query again: it finds that out, and writes nothing twice",
+            )
+
+
+def _check_slot(name: object) -> None:
+    """Refuse a name that could be that of an unnamed write, or of a staged attempt at another."""
+    if not isinstance(name, str) or name.startswith(_UNNAMED) or "/" in name:
+        raise OptionError(
+            f"slot={name!r} is not allowed: expected a string without '/' that does not begin with "
+            f"{_UNNAMED!r}. Such names are those of writes without a slot, and of staged results, "
+            "so that one write could replace another. Give the slot another name"
+        )
 
 
 def _heartbeat(

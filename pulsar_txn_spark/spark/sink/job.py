@@ -58,6 +58,8 @@ class WriteJob:
         Distinguishes the default sink ids of several writes in one batch.
     checkpoint_query_id : str
         The query whose checkpoint the driver can read, which identifies its replays.
+    attempt : str
+        Names the attempt at the micro-batch; empty where the tasks know it by their SQL execution.
     topology : Topology or None
         The default topic as the driver has found it; None for each task to look it up.
     """
@@ -72,6 +74,7 @@ class WriteJob:
     rules: SinkRules = field(default_factory=SinkRules)
     sink_suffix: str = ""
     checkpoint_query_id: str = ""
+    attempt: str = ""
     topology: Topology | None = None
 
     def key(self, facts: TaskFacts) -> BatchKey:

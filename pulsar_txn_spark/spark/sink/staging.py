@@ -37,6 +37,7 @@ class SlotAttempt:
     batch_id : int
     driver : str
     checkpoint_query_id : str
+    attempt : str
         These are for the :class:`~pulsar_txn_spark.spark.sink.job.WriteJob`.
     """
 
@@ -49,6 +50,7 @@ class SlotAttempt:
     batch_id: int
     driver: str
     checkpoint_query_id: str
+    attempt: str
 
     def to_option(self) -> str:
         """Return the option's text."""
@@ -72,6 +74,7 @@ class SlotAttempt:
             rules=rules,
             sink_suffix=self.sink_suffix,
             checkpoint_query_id=self.checkpoint_query_id,
+            attempt=self.attempt,
         )
 
 

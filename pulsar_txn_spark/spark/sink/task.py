@@ -95,7 +95,7 @@ class _WriteTask:
 
     def begin(self) -> Attempt:
         """Begin the transaction of the batch, or join it."""
-        owner = f"{self._job.driver}|{self._execution_id}"
+        owner = f"{self._job.driver}|{self._job.attempt or self._execution_id}"
         return self._job.transactions().begin(
             self._job.key(self._facts), self._job.nonce, owner, self._job.rules
         )

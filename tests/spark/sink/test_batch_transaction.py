@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -14,20 +14,26 @@ from pyspark.sql import DataFrame
 
 from pulsar_txn_spark.errors import (
     BatchNotRecordedError,
+    CommitStateUnknownError,
+    OptionError,
+    StoreUnavailableError,
     TopicNotFoundError,
     TransactionAbortedError,
     TransactionConflictError,
 )
-from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID
+from pulsar_txn_spark.spark import connect as connect_module
+from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, TaskFacts
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
+from pulsar_txn_spark.spark.sink.finished_scopes import FINISHED
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
-from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.store.records import EndedBy, TxnState
 from tests.support.frames import WritableFrame
-from tests.support.sink_calls import QUERY, SCHEMA, Spark
+from tests.support.sink_calls import QUERY, SCHEMA, Spark, attempt_ids
 
 
 @pytest.fixture
 def spark(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Spark:
+    monkeypatch.setattr(FINISHED, "_last", {})  # each test has the same queries and attempts
     return Spark(redis_path, monkeypatch)
 
 
@@ -83,7 +89,7 @@ def test_a_scope_that_lost_its_lease_writes_no_more(spark: Spark) -> None:
             txn._lease.beat()
         txn._lease.lost(caught.value)
         txn.write(frame(spark, "b"))
-    assert list(txn._declared) == ["write-0"], "the second one was not begun"
+    assert list(txn._declared) == ["#1"], "the second one was not begun"
     assert spark.visible() == Counter()
 
 
@@ -196,6 +202,34 @@ def test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run(
     assert spark.visible() == Counter()
 
 
+@pytest.mark.parametrize("name", ["write-1", "write-2", "1", "2"])
+def test_a_write_without_a_slot_is_no_run_of_a_slot_of_any_name(spark: Spark, name: str) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"), slot=name)
+        txn.write(frame(spark, "b"))
+        txn.write(frame(spark, "c"))
+    assert spark.visible() == Counter("abc")
+
+
+def test_writes_without_a_slot_are_counted_apart_from_the_slots(spark: Spark) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"))
+        txn.write(frame(spark, "b"), slot="named")
+        txn.write(frame(spark, "c"))
+        assert list(txn._declared) == ["#1", "named", "#2"]
+    assert spark.visible() == Counter("abc")
+
+
+@pytest.mark.parametrize("name", ["#1", "#", "a/1", "/", 1])
+def test_a_slot_name_that_could_be_another_writes_is_refused(spark: Spark, name: Any) -> None:
+    with scope(spark) as txn:
+        txn.write(frame(spark, "a"), slot="a")
+        with pytest.raises(OptionError, match=r"is not allowed.*another name"):
+            txn.write(frame(spark, "b"), slot=name)
+        txn.write(frame(spark, "c"))
+    assert spark.visible() == Counter("ac"), "the refused one was not declared"
+
+
 def test_a_replayed_scope_writes_nothing(spark: Spark) -> None:
     for execution in range(2):
         spark.execution = execution
@@ -205,11 +239,155 @@ def test_a_replayed_scope_writes_nothing(spark: Spark) -> None:
     assert spark.visible() == Counter("ab")
 
 
+def state_of(spark: Spark, txn: BatchTransaction) -> TxnState | None:
+    """Return the state of a scope's transaction, None if it has none."""
+    id_ = spark.run.store.transactions.of_nonce(txn._shard, txn._nonce)
+    header = None if id_ is None else spark.run.store.transactions.read(id_)
+    return None if header is None else header.state
+
+
+def pins(spark: Spark) -> list[Any]:
+    gates = spark.run.store.segments.gates([segment.id for segment in spark.segments()])
+    return [pin for gate in gates for pin in gate.pins]
+
+
+def test_a_scope_whose_commit_is_refused_aborts_its_transaction_at_once(spark: Spark) -> None:
+    # No checkpoint can be read here, so that the commit refuses to go by Spark's offsets.
+    spark.options["replayEvidence"] = "offsets"
+    txn = scope(spark)
+    before: list[Any] = []
+    df = frame(spark, "a", after=lambda: before.extend(pins(spark)))
+    with pytest.raises(TransactionConflictError, match="replayEvidence=offsets") as caught, txn:
+        txn.write(df)
+    assert before != []
+    assert state_of(spark, txn) is TxnState.ABORTED
+    assert pins(spark) == [], "no reader has to wait for the end of the lease"
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_scope_that_writes_nothing_and_cannot_commit_aborts_its_transaction(
+    spark: Spark,
+) -> None:
+    spark.options["replayEvidence"] = "offsets"
+    txn = BatchTransaction(spark.options, 0, silent(spark), "function/f")
+    with pytest.raises(TransactionConflictError, match="replayEvidence=offsets"), txn:
+        pass
+    assert state_of(spark, txn) is TxnState.ABORTED
+
+
+def test_a_scope_that_is_interrupted_while_it_commits_aborts_its_transaction(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = scope(spark)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(txn._components.coordinator, "commit", interrupt)
+    with pytest.raises(KeyboardInterrupt), txn:
+        txn.write(frame(spark, "a"))
+    assert state_of(spark, txn) is TxnState.ABORTED
+    assert (pins(spark), spark.visible()) == ([], Counter())
+
+
+def test_a_replay_that_is_refused_aborts_nothing(spark: Spark) -> None:
+    with scope(spark) as first:
+        first.write(frame(spark, "a"))
+    spark.execution += 1
+    second = scope(spark)
+    with pytest.raises(TransactionConflictError, match="with other input") as caught, second:
+        second.write(frame(spark, "b"))
+    assert not hasattr(caught.value, "__notes__")
+    assert state_of(spark, second) is None
+    assert state_of(spark, first) is TxnState.COMMITTED
+    assert spark.visible() == Counter("a")
+
+
+def test_a_commit_whose_state_is_unknown_is_not_called_aborted_if_it_took_effect(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = scope(spark)
+    commit = txn._components.coordinator.commit
+    unknown = CommitStateUnknownError("the reply was lost")
+
+    def commit_and_lose_the_reply(*given: Any, **named: Any) -> None:
+        commit(*given, **named)
+        raise unknown
+
+    monkeypatch.setattr(txn._components.coordinator, "commit", commit_and_lose_the_reply)
+    with pytest.raises(CommitStateUnknownError) as caught, txn:
+        txn.write(frame(spark, "a"))
+    assert caught.value is unknown
+    (note,) = caught.value.__notes__
+    assert "is COMMITTED: all of it is visible" in note
+    assert (state_of(spark, txn), spark.visible()) == (TxnState.COMMITTED, Counter("a"))
+
+
+def test_a_commit_whose_state_is_unknown_and_did_not_take_effect_is_aborted(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = scope(spark)
+
+    def lose_the_request(*_: object, **__: object) -> None:
+        raise CommitStateUnknownError("no reply came")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(txn._components.coordinator, "commit", lose_the_request)
+        with pytest.raises(CommitStateUnknownError), txn:
+            txn.write(frame(spark, "a"))
+    assert (state_of(spark, txn), pins(spark)) == (TxnState.ABORTED, [])
+    spark.execution += 1
+    with scope(spark) as again:
+        again.write(frame(spark, "a"))
+    assert spark.visible() == Counter("a")
+
+
+@pytest.mark.parametrize("fails", ["function", "commit"])
+def test_an_abort_that_fails_is_noted_at_the_error_that_led_to_it(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    spark.options["replayEvidence"] = "offsets"
+    txn = scope(spark)
+
+    def refuse(*_: object, **__: object) -> TxnState:
+        raise StoreUnavailableError("the store is away.")
+
+    monkeypatch.setattr(txn._components.coordinator, "abort", refuse)
+    expected = RuntimeError if fails == "function" else TransactionConflictError
+    after = fail if fails == "function" else None
+    with pytest.raises(expected) as caught, txn:
+        txn.write(frame(spark, "a", after=after))
+    (note,) = caught.value.__notes__
+    assert "the abort of batch 0 failed, too: the store is away." in note
+    assert "COMMITTED" not in note
+
+
 def test_a_second_scope_of_one_name_in_one_run_is_no_replay(spark: Spark) -> None:
     with scope(spark) as txn:
         txn.write(frame(spark, "a"))
     with pytest.raises(TransactionConflictError, match="was written already"), scope(spark) as txn:
         txn.write(frame(spark, "b"))
+
+
+def test_a_second_scope_of_one_name_is_refused_in_each_replay_too(spark: Spark) -> None:
+    for spark.execution in range(3):  # the first commits, the others replay
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+        with (
+            pytest.raises(TransactionConflictError, match="was written already"),
+            scope(spark) as t,
+        ):
+            t.write(frame(spark, "b"))
+    assert spark.visible() == Counter("a")
+
+
+def test_a_scope_that_failed_in_a_replay_may_run_again(spark: Spark) -> None:
+    for spark.execution in range(2):
+        with contextlib.suppress(RuntimeError), scope(spark) as txn:
+            txn.write(frame(spark, "a", after=fail))
+        with scope(spark) as txn:
+            txn.write(frame(spark, "a"))
+    assert spark.visible() == Counter("a")
 
 
 def test_an_empty_scope_of_a_sink_that_is_written_sometimes_leaves_no_transaction(
@@ -314,14 +492,19 @@ class Context:
         return known.get(key, str(self._spark.execution))
 
 
+def silent(spark: Spark) -> DataFrame:
+    """Return a micro-batch of Spark Classic, which tells the function its query."""
+    df = frame(spark)
+    df.sparkSession = SimpleNamespace(_sc=Context(spark))  # type: ignore[misc,assignment]
+    return df
+
+
 def test_a_function_that_writes_nothing_records_its_batch_on_the_driver(spark: Spark) -> None:
     with scope(spark) as txn:
         txn.write(frame(spark, "a"))
     spark.batch, spark.execution = 1, 1
-    silent = frame(spark)
-    silent.sparkSession = SimpleNamespace(_sc=Context(spark))  # type: ignore[misc,assignment]
     for spark.execution in (1, 2):  # the second is its replay
-        with BatchTransaction(spark.options, 1, silent, "function/f"):
+        with BatchTransaction(spark.options, 1, silent(spark), "function/f"):
             pass
     spark.batch, spark.execution = 2, 3
     with scope(spark) as txn:
@@ -344,6 +527,144 @@ def test_a_function_that_swallows_the_error_of_its_scope_is_found_out(spark: Spa
     with scope(spark) as txn:
         txn.write(frame(spark, "b"))
     assert spark.visible() == Counter("b")
+
+
+# --- Spark Connect: each write is a root SQL execution, and no task knows its query ----------
+
+
+class ConnectFrame(Frame):
+    """A DataFrame of Spark Connect."""
+
+    sparkSession: Any = SimpleNamespace(  # noqa: N815 - as PySpark has it
+        streams=SimpleNamespace(active=[SimpleNamespace(id=QUERY)])
+    )
+
+    def save(self) -> None:
+        self._spark.execution += 1
+        super().save()
+
+
+@pytest.fixture
+def connect(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
+    """Return Spark whose tasks know what they know under Spark Connect."""
+
+    def facts() -> TaskFacts:
+        return TaskFacts("", -1, f"app/{spark.execution}", spark.partition, next(attempt_ids))
+
+    monkeypatch.setattr(TaskFacts, "of_task", facts)
+    start_query()
+    yield spark
+    start_query()
+
+
+def start_query() -> None:
+    """Do as if Spark started the query again: its function gets a process of its own."""
+    connect_module._name_of_process.cache_clear()
+
+
+def connect_frame(spark: Spark, *values: str) -> DataFrame:
+    return cast("DataFrame", ConnectFrame(spark, *values))
+
+
+def connect_scope(spark: Spark, name: str = "function/f") -> BatchTransaction:
+    return BatchTransaction(spark.options, spark.batch, connect_frame(spark), name)
+
+
+def write_in_connect(spark: Spark, name: str, *values: str) -> None:
+    with connect_scope(spark, name) as txn:
+        for value in values:
+            txn.write(connect_frame(spark, value))
+
+
+def test_connect_all_writes_of_a_scope_are_one_transaction_that_is_replayed(connect: Spark) -> None:
+    for _ in range(2):
+        start_query()
+        write_in_connect(connect, "function/f", "a", "b")
+    assert connect.visible() == Counter("ab")
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_connect_a_second_scope_of_one_name_in_one_batch_is_no_replay(
+    connect: Spark, batch: int
+) -> None:
+    for connect.batch in range(batch):
+        write_in_connect(connect, "function/f", "before")
+    connect.batch = batch
+    write_in_connect(connect, "function/f", "a")
+    with pytest.raises(TransactionConflictError, match="was written already"):
+        write_in_connect(connect, "function/f", "b")
+    assert connect.visible() == Counter({"before": batch, "a": 1})
+
+
+def test_connect_siblings_commit_batch_0_and_are_replayed(connect: Spark) -> None:
+    for _ in range(2):
+        start_query()
+        write_in_connect(connect, "function/first", "a")
+        write_in_connect(connect, "function/second", "b")
+    assert connect.visible() == Counter("ab")
+
+
+def test_connect_siblings_go_on_after_a_crash_between_them(connect: Spark) -> None:
+    write_in_connect(connect, "function/first", "a")
+    start_query()
+    write_in_connect(connect, "function/first", "a")
+    write_in_connect(connect, "function/second", "b")
+    assert connect.visible() == Counter("ab")
+
+
+def test_connect_a_renamed_function_does_not_write_a_committed_batch_again(connect: Spark) -> None:
+    write_in_connect(connect, "function/f", "a")
+    start_query()
+    with pytest.raises(TransactionConflictError, match="sinkId=query/function/f"):
+        write_in_connect(connect, "function/renamed", "a")
+    assert connect.visible() == Counter("a")
+
+
+def test_connect_a_scope_inside_another_does_not_abort_it(connect: Spark) -> None:
+    with connect_scope(connect, "function/outer") as outer:
+        outer.write(connect_frame(connect, "a"))
+        write_in_connect(connect, "function/inner", "b")
+        assert state_of(connect, outer) is TxnState.OPEN
+        outer.write(connect_frame(connect, "c"))
+    assert connect.visible() == Counter("abc")
+
+
+def test_connect_what_an_earlier_run_left_open_in_another_scope_is_aborted(connect: Spark) -> None:
+    dead = connect_scope(connect, "function/outer")
+    dead.write(connect_frame(connect, "a"))
+    start_query()
+    write_in_connect(connect, "function/inner", "b")
+    assert state_of(connect, dead) is TxnState.ABORTED
+
+
+def test_connect_a_batch_in_which_a_function_writes_nothing_is_replayed_on_the_same_server(
+    connect: Spark,
+) -> None:
+    write_in_connect(connect, "function/f", "a")
+    connect.batch = 1
+    for _ in range(3):  # Spark has not recorded it as done
+        start_query()
+        write_in_connect(connect, "function/f")
+    connect.batch = 2
+    write_in_connect(connect, "function/f", "c")
+    assert connect.visible() == Counter("ac")
+
+
+def test_connect_a_second_scope_that_writes_nothing_is_no_replay_either(connect: Spark) -> None:
+    write_in_connect(connect, "function/f")
+    with pytest.raises(TransactionConflictError, match="was written already"):
+        write_in_connect(connect, "function/f")
+
+
+def test_connect_a_second_scope_of_one_name_is_refused_in_each_replay_too(connect: Spark) -> None:
+    for value in ("a", None):  # also one that writes nothing
+        for _ in range(3):
+            start_query()
+            write_in_connect(connect, "function/f", *filter(None, [value]))
+            with pytest.raises(TransactionConflictError, match="was written already"):
+                write_in_connect(connect, "function/f", "b")
+        connect.batch += 1
+    assert connect.visible() == Counter("a")
 
 
 def staged(spark: Spark) -> list[Any]:
