@@ -141,7 +141,7 @@ class OpReference(_message.Message):
     def __init__(self, batch_index: _Optional[_Iterable[int]] = ..., batch_size: _Optional[int] = ...) -> None: ...
 
 class Pointer(_message.Message):
-    __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces", "owner", "every_batch", "evidence", "before", "also_planned")
+    __slots__ = ("batch_id", "txn_id", "nonce", "digest", "decision", "retired_nonces", "owner", "every_batch", "evidence", "before", "also_planned", "replayed_by")
     class Decision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNDECIDED: _ClassVar[Pointer.Decision]
@@ -161,6 +161,7 @@ class Pointer(_message.Message):
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     ALSO_PLANNED_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_BY_FIELD_NUMBER: _ClassVar[int]
     batch_id: int
     txn_id: str
     nonce: str
@@ -172,7 +173,8 @@ class Pointer(_message.Message):
     evidence: Evidence
     before: EarlierBatch
     also_planned: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ..., owner: _Optional[str] = ..., every_batch: bool = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ..., also_planned: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    replayed_by: str
+    def __init__(self, batch_id: _Optional[int] = ..., txn_id: _Optional[str] = ..., nonce: _Optional[str] = ..., digest: _Optional[bytes] = ..., decision: _Optional[_Union[Pointer.Decision, str]] = ..., retired_nonces: _Optional[_Iterable[str]] = ..., owner: _Optional[str] = ..., every_batch: bool = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., before: _Optional[_Union[EarlierBatch, _Mapping]] = ..., also_planned: _Optional[_Iterable[bytes]] = ..., replayed_by: _Optional[str] = ...) -> None: ...
 
 class Segment(_message.Message):
     __slots__ = ("id", "log_name", "hash_start", "hash_end", "parents", "children", "state", "sealed_at", "change", "adopted", "erased")

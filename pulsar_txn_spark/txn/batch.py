@@ -601,6 +601,7 @@ class BatchTransactions:
         *,
         acknowledge: bool,
         rule: EvidenceRule = DEFAULT_RULE,
+        once_in: str = "",
     ) -> None:
         """Commit what the tasks wrote, together with what the batch has read.
 
@@ -616,6 +617,9 @@ class BatchTransactions:
             Whether this transaction acknowledges what the batch read.
         rule : EvidenceRule
             What tells a replay of the batch from other data.
+        once_in : str
+            Names the attempt at the micro-batch in which no other write may replay the batch; empty
+            if unknown, or if the sink may be written several times.
 
         Raises
         ------
@@ -623,7 +627,8 @@ class BatchTransactions:
             If a newer attempt or the lease ended the transaction, or if the checkpoint is a copy
             that went another way than the sink. Nothing is visible.
         TransactionConflictError
-            If the tasks do not fit together, or a replay has read other data than the original.
+            If the tasks do not fit together, if a replay has read other data than the original, or
+            if another write of this attempt has replayed the batch.
         StoreRolledBackError
             If the store has lost what a task had written to it.
         CommitStateUnknownError
@@ -641,8 +646,10 @@ class BatchTransactions:
         if attempt.key.streaming:
             evidence = evidence_of(rule, attempt.key.batch, plans, tasks)
             if attempt.replay:
-                self._compare(attempt, rule, digest_of(plans), evidence)
-                return
+                for _ in range(_BEGIN_TRIES):
+                    if self._compare(attempt, rule, digest_of(plans), evidence, once_in):
+                        return
+                raise FencedError(f"sink {attempt.key.sink!r}: its pointer changes all the time")
             earlier = [task.before for task in tasks if task.HasField("before")]
             earlier.append(EarlierBatch.FromString(attempt.before))
             require_same_lineage(attempt.key.sink, rule, earlier[0])
@@ -681,9 +688,17 @@ class BatchTransactions:
         )
 
     def _compare(
-        self, attempt: Attempt, rule: EvidenceRule, digest: bytes, evidence: Evidence
-    ) -> None:
-        """Refuse a replay that has read other data than the batch that was committed."""
+        self,
+        attempt: Attempt,
+        rule: EvidenceRule,
+        digest: bytes,
+        evidence: Evidence,
+        once_in: str,
+    ) -> bool:
+        """Refuse a replay of other data than was committed, and a second one of the same attempt.
+
+        Returns False if the sink's pointer has changed meanwhile: then compare again.
+        """
         key = attempt.key
         read = self._store.sinks.read_pointer(key.sink, key.query)
         pointer = Pointer.FromString(read.own)
@@ -698,17 +713,22 @@ class BatchTransactions:
             f"sink {key.sink!r}: batch {key.batch} of this query was committed by transaction "
             f"{attempt.txn}"
         )
+        replayed_in, _, nonce = pointer.replayed_by.rpartition(" ")
+        if once_in and replayed_in == once_in and nonce != attempt.nonce:
+            raise _second_write(key)
         require_same_batch(where, rule, committed, (digest, evidence))
+        before = pointer.SerializeToString(deterministic=True)
+        if once_in:
+            pointer.replayed_by = f"{once_in} {attempt.nonce}"
         known = {b"", *pointer.also_planned, committed[1].planned if committed[1] else b""}
         if evidence.planned not in known:
             # The same rows, planned anew: the batches behind it may follow this planning, too.
-            # If the pointer has changed meanwhile, somebody else is ahead, who will be compared.
             pointer.also_planned.append(evidence.planned)
             del pointer.also_planned[:-_PLANNINGS_KEPT]
-            record = pointer.SerializeToString(deterministic=True)
-            self._store.sinks.swap_pointer(
-                key.sink, key.query, read, record, current=read.current_query
-            )
+        record = pointer.SerializeToString(deterministic=True)
+        return record == before or self._store.sinks.swap_pointer(
+            key.sink, key.query, read, record, current=read.current_query
+        )
 
     def abort(self, attempt: Attempt, cause: str) -> None:
         """Abort an attempt's transaction; nothing happens where it is decided or was a replay."""
@@ -738,11 +758,10 @@ def _joined(key: BatchKey, pointer: Pointer) -> Attempt:
 
 def _refuse_second_write(key: BatchKey, pointer: Pointer, owner: str) -> None:
     if _attempt_of(pointer.owner) == _attempt_of(owner):
-        raise second_write(key)
+        raise _second_write(key)
 
 
-def second_write(key: BatchKey) -> TransactionConflictError:
-    """Return the error about an attempt that writes a batch to a sink twice."""
+def _second_write(key: BatchKey) -> TransactionConflictError:
     return TransactionConflictError(
         f"sink {key.sink!r} was written already in batch {key.batch} of this run: a second "
         "write to it would be taken for a replay and dropped. Give each write of a batch its "

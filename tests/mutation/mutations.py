@@ -1414,9 +1414,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{SCOPES}::test_a_second_scope_of_one_name_is_refused_in_each_replay_too,"
         "test_connect_a_second_scope_of_one_name_is_refused_in_each_replay_too",
         Edit(
-            f"{SINK_CODE}/batch_transaction.py",
-            "            FINISHED.require_first(attempt.key, name)\n",
-            "            pass\n",
+            f"{TXN}/batch.py",
+            "once_in and replayed_in == once_in",
+            "False",
         ),
     ),
     # --- acknowledgements ------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from pulsar_txn_spark.spark.checkpoint import (
 )
 from pulsar_txn_spark.spark.connect import attempt_of_connect, is_connect, query_of_connect
 from pulsar_txn_spark.spark.local_properties import LocalProperties
-from pulsar_txn_spark.spark.sink.finished_scopes import FINISHED
 from pulsar_txn_spark.spark.sink.job import sink_rules
 from pulsar_txn_spark.spark.sink.staging import SlotAttempt, staged_writes
 from pulsar_txn_spark.steps import Phase, Step
@@ -272,11 +271,14 @@ class BatchTransaction:
 
     def _finish(self, attempt: Attempt, slots: list[list[TaskWrite]], execution_id: str) -> None:
         rule = evidence_rule(self._options, self._checkpoint, attempt.key.query)
-        name = self._attempt or execution_id
-        if attempt.replay:
-            FINISHED.require_first(attempt.key, name)
-        self._transactions().commit(attempt, slots, execution_id, acknowledge=True, rule=rule)
-        FINISHED.note(attempt.key, name)
+        self._transactions().commit(
+            attempt,
+            slots,
+            execution_id,
+            acknowledge=True,
+            rule=rule,
+            once_in=self._attempt or execution_id,
+        )
         self._components.sweeps.trigger()
         # The last step is Spark's: its commit log. A crash from here on leads to a replay.
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.BEFORE)

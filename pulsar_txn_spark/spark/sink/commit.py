@@ -72,8 +72,10 @@ def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
         tasks = [TaskWrite.FromString(message.record) for message in sent]
         checkpoint = LocalCheckpoint.at(job.options.get("checkpointlocation"))
         rule = evidence_rule(job.options, checkpoint, attempt.key.query)
+        execution_id = sent[0].execution_id
+        once_in = execution_id if job.rules.once else ""
         job.transactions().commit(
-            attempt, [tasks], sent[0].execution_id, acknowledge=acknowledge, rule=rule
+            attempt, [tasks], execution_id, acknowledge=acknowledge, rule=rule, once_in=once_in
         )
     # With transactions=false the rows are visible already.
     components.sweeps.trigger()

@@ -24,7 +24,6 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.spark import connect as connect_module
 from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, TaskFacts
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
-from pulsar_txn_spark.spark.sink.finished_scopes import FINISHED
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
 from pulsar_txn_spark.store.records import EndedBy, TxnState
 from tests.support.frames import WritableFrame
@@ -33,7 +32,6 @@ from tests.support.sink_calls import QUERY, SCHEMA, Spark, attempt_ids
 
 @pytest.fixture
 def spark(redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> Spark:
-    monkeypatch.setattr(FINISHED, "_last", {})  # each test has the same queries and attempts
     return Spark(redis_path, monkeypatch)
 
 
