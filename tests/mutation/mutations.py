@@ -2674,6 +2674,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a source moves and releases cursors of another query",
+        "INV-9",
+        f"{CLAIMS}::test_a_commit_moves_and_releases_no_cursor_of_another_query",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "if cursor is not None and claimed_by(cursor, self._source_epoch)",
+            "if cursor is not None and cursor.query",
+        ),
+    ),
+    mutation(
         "a cursor that is nobody's passes for that of a start",
         "INV-9",
         f"{PROGRESS}::test_a_claim_is_of_one_start_of_one_query",

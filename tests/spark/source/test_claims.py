@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import AcknowledgementConflictError, FencedError
 from pulsar_txn_spark.position import Position
@@ -128,6 +129,39 @@ def cursors(run: Components, *topics: TopicName) -> list[Cursor]:
 def ends(run: Components, *topics: TopicName) -> list[Position]:
     segments = [s.ref for topic in topics for s in run.topics.require(topic).segments]
     return [run.log.last_confirmed(segment) for segment in segments]
+
+
+@pytest.mark.parametrize("stands", ["at its start", "behind a batch", "at a sealed end"])
+def test_a_commit_moves_and_releases_no_cursor_of_another_query(
+    run: Components, query: Make, redis_path: str, stands: str
+) -> None:
+    create(run, A)
+    options = {"topic": str(A), "subscription": "s", "startingOffsets": "earliest"}
+    first = query("q1", **options)
+    for value in (1, 2):
+        write(run, A, value)
+        first.trigger()
+    Admin({"store.path": redis_path}).reset_subscription(str(A), "s", to="earliest")
+    if stands == "at a sealed end":
+        [segment] = run.topics.require(A).segments
+        run.topics.changes.seal(A, segment.descriptor)
+    options["startingOffsets"] = "subscription"
+    second = query("q2", **options, maxMessagesPerTrigger="1")
+    if stands == "at its start":
+        with pytest.raises(Killed):
+            second.trigger("read")
+    else:
+        second.trigger()
+    if stands == "at a sealed end":
+        second.trigger()
+    before = cursors(run, A)
+    assert before[0].query == "q2"
+    assert before[0].released < ends(run, A)[0], "there is something to release"
+    write(run, A, 3)
+    first.restart()
+    with pytest.raises(AcknowledgementConflictError, match="belongs to query q2"):
+        first.trigger()
+    assert cursors(run, A) == before
 
 
 @pytest.mark.parametrize("silent", ["no row needed", "nothing written", "nothing written yet"])
