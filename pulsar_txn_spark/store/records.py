@@ -367,6 +367,8 @@ class Cursor:
     claimed it last. ``released`` is up to where nobody will ask again: a replay by Spark may read
     what lies between it and ``position`` once more. ``query_start`` is where the query that made it
     started (``<start>|<next segment>``), empty if none is known or the cursor was reset since.
+    ``begun`` is where the query went on that took the cursor over from nobody. That may be
+    elsewhere. It is None if the cursor was made for the query.
     """
 
     position: Position
@@ -379,6 +381,7 @@ class Cursor:
     source_epoch: int = field(default=0, compare=False)
     released: Position = EARLIEST
     query_start: str = field(default="", compare=False)
+    begun: Position | None = field(default=None, compare=False)
 
     @property
     def acknowledged(self) -> MessagePosition:

@@ -4,7 +4,8 @@ Drivers and their rivals, tasks that lose and go on as zombies, late helpers, re
 clients that acknowledge single messages; the real code, one command at a time, on a network that
 loses and repeats. A query has several sinks, some of which get other names on the way; a function
 writes outside of a scope, and its failed writes are aborted by their nonce; other queries take a
-sink over; the store loses its tail behind a checkpoint. Each run is drawn from its seed alone.
+sink over; of some batches Spark needs no row; the store loses its tail behind a checkpoint. Each
+run is drawn from its seed alone.
 In the environment, ``INTERLEAVINGS`` says how many runs there are, ``INTERLEAVINGS_FROM`` how many
 come before them, and ``INTERLEAVING_SEED`` asks for a single one.
 """
@@ -46,10 +47,10 @@ from pulsar_txn_spark.txn.pending_ack import (
     ReadPlan,
     require_claimed,
 )
-from pulsar_txn_spark.txn.read_progress import ReadProgress
+from pulsar_txn_spark.txn.read_progress import ReadProgress, claimed_by
 from pulsar_txn_spark.txn.sweeper import SegmentEnds, Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import txn_of_writer, writer_name
-from tests.models.interleaving import Process, Scheduler, steps_of
+from tests.models.interleaving import Died, Process, Scheduler, steps_of
 from tests.models.side_by_side import Lane, SideBySide
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, World, keys_of, load_scripts
 
@@ -91,6 +92,10 @@ def message(number: int) -> MessagePosition:
     return MessagePosition.of_message(Position(1, entry), index, IN_ENTRY)
 
 
+def start_of(batch: int) -> Position:
+    return Position(1, batch - 1) if batch else EARLIEST
+
+
 def expected_rows(sink: str, partition: int, batch: int) -> list[str]:
     return [f"{sink}/{batch}/{partition}/{row}" for row in range(ROWS)]
 
@@ -116,10 +121,13 @@ class Model:
         self.decisions: dict[TxnId, tuple[TxnState, Outcome]] = {}
         self.committed: dict[tuple[str, int], TxnId] = {}  # sink (as the job means it) and batch
         self.commit_log = -1  # the last batch that Spark knows to be done
+        self.offset_log = -1  # the last one that it has planned
         self.drivers = self.runs = self.takers = self.looks = 0
         self.siblings = SIBLINGS[: 1 + (self.random.random() < 0.4)]
         self.subscribed = self.random.random() < 0.6
         self.plain = {b for b in range(BATCHES) if self.random.random() < 0.4}
+        # No task reads in these, so that nothing is claimed or acknowledged; in the last one does.
+        self.unread = {b for b in range(BATCHES - 1) if self.random.random() < 0.4}
         # The names that the sinks have now; the ones that the code has which runs next.
         self.names = {sink: sink for sink in (*self.siblings, PLAIN)}
         self.code = dict(self.names)
@@ -203,7 +211,12 @@ class Model:
             # where the store has lost batches as well: who knows it repeats them for all sinks
             # (docs/operations.md), and a replay that dies between two sinks is no such repair.
             batch -= 1
+        repeats = batch <= self.offset_log
         while batch < BATCHES:
+            if not repeats:
+                self.offset_log = max(self.offset_log, batch)
+                self.note_progress(process, source_epoch, start_of(batch))
+            repeats = False
             self.micro_batch(process, batch, execution_id, source_epoch)
             process.wait("writes its commit log")
             self.commit_log = max(self.commit_log, batch)
@@ -212,28 +225,41 @@ class Model:
     def micro_batch(
         self, process: Process, batch: int, execution_id: str, source_epoch: int
     ) -> None:
-        world = process.world
-        start, end = Position(1, batch - 1) if batch else EARLIEST, Position(1, batch)
-        if self.subscribed:
-            self.note_progress(world, source_epoch, start)
-            claim = world.store.subscriptions.claim_cursor(
-                INPUT, SUBSCRIPTION, QUERY, source_epoch, start
-            )
-            require_claimed(SUBSCRIPTION, QUERY, claim)
-        ranges = (PlannedRange(INPUT, start, end),)
         subscription = SUBSCRIPTION if self.subscribed else ""
+        ranges = (PlannedRange(INPUT, start_of(batch), Position(1, batch)),)
         plan = ReadPlan(execution_id, source_epoch, subscription, execution_id, ranges)
-        world.store.queries.register_plan(QUERY, str(batch), execution_id, plan.serialize())
+        if batch not in self.unread:
+            if self.subscribed and self.random.random() < 0.2:
+                self.start("another task that reads", lambda p: self.begin_to_read(p, batch, plan))
+            self.begin_to_read(process, batch, plan)
         for sink in self.siblings:
             key = BatchKey(self.code[sink], QUERY, batch)
             self.write_batch(process, key, execution_id, SinkRules(), acknowledge=True)
         if batch in self.plain:
             self.write_plainly(process, BatchKey(self.code[PLAIN], QUERY, batch), execution_id)
 
-    def note_progress(self, world: World, source_epoch: int, start: Position) -> None:
-        """Do what Spark does before a batch: tell the source that the one before is done."""
+    def begin_to_read(self, process: Process, batch: int, plan: ReadPlan) -> None:
+        """Do what a task does that reads: claim, and move a cursor that was left behind."""
+        world, start = process.world, start_of(batch)
+        if plan.subscription:
+            claim = world.store.subscriptions.claim_cursor(
+                INPUT, SUBSCRIPTION, QUERY, plan.source_epoch, start
+            )
+            require_claimed(SUBSCRIPTION, QUERY, claim)
+            assert claim.position is not None
+            if claim.position < MessagePosition.whole(start):
+                progress = ReadProgress(world.coordinator, TIMEOUT_MS)
+                progress.catch_up_with_plan(plan, QUERY, batch, {INPUT: start})
+        world.store.queries.register_plan(QUERY, str(batch), plan.source, plan.serialize())
+
+    def note_progress(self, process: Process, source_epoch: int, start: Position) -> None:
+        """Do what Spark does when it has planned a batch: tell that the one before is done."""
+        world = process.world
+        if process.dies():
+            raise Died
         [cursor] = world.store.subscriptions.read_cursors([INPUT], SUBSCRIPTION)
-        if cursor is not None and cursor.position < start:
+        is_own = cursor is not None and claimed_by(cursor, source_epoch)
+        if cursor is not None and is_own and cursor.position < start:
             progress = ReadProgress(world.coordinator, TIMEOUT_MS)
             progress.catch_up(SUBSCRIPTION, source_epoch, {INPUT: (cursor, start)})
 
@@ -572,11 +598,14 @@ class Model:
         told = set(self.siblings) <= lost.keys() and len(set(lost.values())) == 1
         if lost and (now or not told or self.random.random() < 0.5):
             self.commit_log = min(lost.values()) - 1
+            self.offset_log = min(self.offset_log, self.commit_log + 1)
         [cursor] = self.world.store.subscriptions.read_cursors([INPUT], SUBSCRIPTION)
-        if self.commit_log == -1 and cursor is not None and not cursor.txn:
+        to_read = set(range(self.commit_log + 1, BATCHES)) - self.unread
+        start = start_of(min(to_read, default=BATCHES))
+        if cursor is not None and not cursor.txn and cursor.position > start:
             # The store lost the subscription as well, and a later batch has claimed it anew.
             self.world.store.subscriptions.reset_cursor(
-                INPUT, SUBSCRIPTION, CursorStart(EARLIEST), cursor
+                INPUT, SUBSCRIPTION, CursorStart(start), cursor
             )
 
     def _remember(self) -> None:

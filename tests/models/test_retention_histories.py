@@ -74,7 +74,9 @@ class Query:
         start, end = self.offsets[-2:]
         planned = self.reader.partitions(start, end)
         partitions = [p for p in planned if isinstance(p, SourcePartition)]
-        found = [row for p in partitions for one in p.ranges for row in self._read(p, one)]
+        for partition in partitions:
+            self._claim(partition)
+        found = [row for p in partitions for one in p.ranges for row in self._read(one)]
         self._die(dies, "read")
         if len(self.output) > self.committed:
             assert found == self.output[-1], "a replay reads the same"
@@ -90,16 +92,16 @@ class Query:
             self.restart()
             raise Killed
 
-    def _read(self, partition: SourcePartition, range_: SegmentRange) -> list[Row]:
+    def _claim(self, partition: SourcePartition) -> None:
         assert partition.plan is not None
-        answer = self.run.store.subscriptions.claim_cursor(
-            range_.segment.id,
-            self.name,
-            self.name,
-            partition.plan.source_epoch,
-            range_.start,
+        starts = {**dict(partition.starts), **{r.segment.id: r.start for r in partition.ranges}}
+        answers = self.run.store.subscriptions.claim_cursors(
+            self.name, self.name, partition.plan.source_epoch, starts
         )
-        assert answer.code is Code.OK, answer
+        # Of a segment that was deleted nothing is left to be read.
+        assert {answer.code for answer in answers} <= {Code.OK, Code.DELETED}
+
+    def _read(self, range_: SegmentRange) -> list[Row]:
         batches = self.run.log.read(
             range_.segment,
             range_.start,

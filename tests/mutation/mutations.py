@@ -46,6 +46,8 @@ SCOPES = "tests/spark/sink/test_batch_transaction.py"
 OPS = "tests/txn/test_op_log.py"
 SOURCE = "tests/spark/source/test_stream.py"
 TRACKING = "tests/spark/source/test_tracking.py"
+CLAIMS = "tests/spark/source/test_claims.py"
+PROGRESS = "tests/txn/test_read_progress.py"
 EVIDENCE = "tests/txn/test_replay_evidence.py"
 CHECKPOINTS = "tests/models/test_checkpoint_histories.py"
 EVENTS = "tests/txn/test_watcher.py"
@@ -2783,6 +2785,118 @@ MUTATIONS: tuple[Mutation, ...] = (
             "header is not None and header.query == query and not header.sink:",
             "header is not None:",
         ),
+    ),
+    mutation(
+        "a source moves and releases cursors of another query",
+        "INV-9",
+        f"{CLAIMS}::test_a_commit_moves_and_releases_no_cursor_of_another_query",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "if cursor is not None and claimed_by(cursor, self._source_epoch)",
+            "if cursor is not None and cursor.query",
+        ),
+    ),
+    mutation(
+        "a cursor that is nobody's passes for that of a start",
+        "INV-9",
+        f"{PROGRESS}::test_a_claim_is_of_one_start_of_one_query",
+        Edit(f"{TXN}/read_progress.py", "bool(cursor.query) and ", ""),
+    ),
+    mutation(
+        "a task leaves a cursor where an earlier start of its query has left it",
+        "INV-9",
+        f"{CLAIMS}::test_a_restart_goes_on_behind_a_batch_that_acknowledged_nothing",
+        Edit(f"{SOURCE_CODE}/task.py", "if _is_any_behind(answered, answers):", "if False:"),
+    ),
+    mutation(
+        "a task moves only the cursors of the segments that it reads",
+        "INV-9",
+        f"{CLAIMS}::test_a_restart_catches_up_also_where_no_task_reads",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "progress.catch_up_with_plan(plan, query, int(batch), everywhere)",
+            "progress.catch_up_with_plan(plan, query, int(batch), own)",
+        ),
+    ),
+    mutation(
+        "a task registers its plan before the cursors are where that begins",
+        "INV-9",
+        f"{CLAIMS}::test_what_a_start_left_open_as_it_caught_up_is_in_nobody_s_way",
+        Edit(
+            f"{SOURCE_CODE}/task.py",
+            "    if _is_any_behind(answered, answers):",
+            "    store.queries.register_plan(query, batch, plan.source, record)\n"
+            "    if _is_any_behind(answered, answers):",
+        ),
+    ),
+    mutation(
+        "a task covers up a batch that its sink has not recorded",
+        "INV-11",
+        f"{PROGRESS}::test_a_task_moves_no_cursor_over_a_batch_that_the_sink_has_not_recorded",
+        Edit(f"{TXN}/read_progress.py", "int(batch) < before - 1", "int(batch) < 0"),
+    ),
+    mutation(
+        "a task moves a cursor that its query has just taken over elsewhere",
+        "INV-9",
+        f"{PROGRESS}::test_a_task_moves_no_cursor_that_its_query_has_just_come_by",
+        Edit(
+            f"{TXN}/read_progress.py",
+            "return bool(cursor.txn) or cursor.begun is None or cursor.begun < start",
+            "return True",
+        ),
+    ),
+    mutation(
+        "a claim does not note where the query goes on that takes a cursor over",
+        "INV-9",
+        "tests/spark/source/test_starting_offsets.py::"
+        "test_a_query_whose_first_rows_nobody_needed_says_how_its_successor_gets_them",
+        Edit(f"{LUA}/cursor_claim.lua", ", 'begun', ARGV[6])", ")"),
+    ),
+    mutation(
+        "a start that makes a single batch releases no sealed segment",
+        "INV-13",
+        f"{CLAIMS}::test_a_start_of_a_single_batch_keeps_no_sealed_segment_that_its_query_has_read",
+        Edit(f"{LUA}/cursor_claim.lua", "if ARGV[8] == '1' and cursor[6] and", "if false and"),
+    ),
+    mutation(
+        "a claim releases what its cursor has not passed",
+        "INV-13",
+        f"{CLAIMS}::test_a_claim_releases_nothing_that_its_cursor_has_not_passed",
+        Edit(f"{LUA}/cursor_claim.lua", " and ARGV[6] <= cursor[3] then", " then"),
+    ),
+    mutation(
+        "tasks of one batch abort each other as they catch up",
+        "INV-8",
+        f"{PROGRESS}::test_tasks_that_catch_up_at_the_same_moment_do_it_together",
+        Edit(f"{TXN}/read_progress.py", 'name = f"{plan.source}-{batch}"', 'name = ""'),
+    ),
+    mutation(
+        "a task fails with another one that caught up with it",
+        "INV-8",
+        f"{PROGRESS}::test_a_task_goes_on_where_another_one_s_failure_has_aborted_both",
+        Edit(
+            f"{TXN}/read_progress.py",
+            "                if not isinstance(error, TransactionAbortedError):\n"
+            "                    raise\n",
+            "                raise\n",
+        ),
+    ),
+    mutation(
+        "a catch-up that was committed fails, as its caller did not hear of it",
+        "INV-1",
+        f"{PROGRESS}::test_who_does_not_hear_that_it_has_caught_up_finds_out,"
+        "test_tasks_that_catch_up_at_the_same_moment_do_it_together",
+        Edit(
+            f"{TXN}/read_progress.py",
+            "if end is TxnState.COMMITTED and isinstance(error, _DECIDED_ELSEWHERE):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a catch-up that failed stays open until its lease is over",
+        "INV-8",
+        f"{PROGRESS}::test_what_fails_to_catch_up_leaves_nothing_open",
+        Edit(f"{TXN}/read_progress.py", "end = self._end(txn, nonce)", "end = None"),
     ),
     mutation(
         "a task of a sink writes by another store than the driver's",

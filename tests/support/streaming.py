@@ -20,9 +20,8 @@ from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.task import read_partition
-from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
-from pulsar_txn_spark.txn.batch import BatchKey, BatchTransactions, new_nonce
+from pulsar_txn_spark.txn.batch import BatchKey, BatchTransactions, SinkRules, new_nonce
 
 Row = tuple[str, int]
 
@@ -55,6 +54,7 @@ class StreamingQuery:
         self.committed = 0  # batches in Spark's commit log
         self.output: list[list[Row]] = []  # what the sink's transactions have written
         self.batches = BatchTransactions(run.coordinator, 60_000)
+        self.rules = SinkRules()
         self.found: list[Row] | None = None  # of the batch whose transaction is being committed
         self.reader: PulsarTxnStreamReader
         self.restart()
@@ -73,10 +73,18 @@ class StreamingQuery:
         """Start a new process on the checkpoint."""
         self.reader = PulsarTxnStreamReader(self.options, SCHEMA)
 
-    def trigger(self, dies: str = "", *, needs_rows: bool = True) -> bool:
+    def trigger(
+        self,
+        dies: str = "",
+        *,
+        needs_rows: bool = True,
+        tasks: int | None = None,
+        writes: bool = True,
+    ) -> bool:
         """Run a micro-batch, or die in it; tell whether there was one.
 
-        Where Spark needs no row, as of a join with an empty table, it runs no task that reads.
+        Where Spark needs no row, as of a join with an empty table, it runs no task that reads. Or
+        it runs the first `tasks` only. A function that writes sometimes may not write this time.
         """
         batch = self.committed
         # A waiting source looks when something happens, or once a second: here it always looks.
@@ -84,17 +92,18 @@ class StreamingQuery:
             mock.patch.object(IdleWatch, "unchanged_since", return_value=False),
             mock.patch.object(IdleWatch, "watch"),
         ):
-            if len(self.offsets) == batch and not self._plan(batch):
+            if len(self.offsets) == batch and not self._plan(batch, dies):
                 return False
             self._die(dies, "planned")
             start = self.offsets[batch - 1] if batch else self.reader.initialOffset()
             planned = self.reader.partitions(start, self.offsets[batch])
-        partitions = [p for p in planned if isinstance(p, SourcePartition) and needs_rows]
+        partitions = [p for p in planned if isinstance(p, SourcePartition) and needs_rows][:tasks]
         execution_id = f"app-{next(_attempts)}"
         self.found = None
         found = [row for at, p in enumerate(partitions) for row in self._task(p, execution_id, at)]
         self._die(dies, "read")
-        self._sink(batch, found, execution_id)
+        if writes:
+            self._sink(batch, found, execution_id)
         self._die(dies, "decided")
         self.committed += 1
         return True
@@ -104,13 +113,14 @@ class StreamingQuery:
         while self.trigger():
             pass
 
-    def _plan(self, batch: int) -> bool:
+    def _plan(self, batch: int, dies: str) -> bool:
         start = self.offsets[-1] if batch else self.reader.initialOffset()
-        end = self.reader.latestOffset(start, ReadAllAvailable())
+        end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
         # The first batch comes whether there is anything or not.
         if batch and end == start:
             return False
         self.offsets.append(end)
+        self._die(dies, "logged")
         if batch:
             self.reader.commit(start)
         return True
@@ -127,13 +137,15 @@ class StreamingQuery:
         ]
 
     def _sink(self, batch: int, found: list[Row], execution_id: str) -> None:
-        attempt = self.batches.begin(BatchKey(f"sink-{self.id}", self.id, batch), new_nonce())
+        key = BatchKey(f"sink-{self.id}", self.id, batch)
+        attempt = self.batches.begin(key, new_nonce(), rules=self.rules)
         self.found = None if attempt.replay else found
         task = TaskWrite(partition=0, txn_id=attempt.txn.key)
         self.batches.commit(attempt, [[task]], execution_id, acknowledge=True)
         if attempt.replay:
             assert found in (self.output[batch], []), "a replay reads the same, or what is left"
         else:
+            self.output += [[] for _ in range(len(self.output), batch)]  # not written
             assert len(self.output) == batch
             self.output.append(found)
 

@@ -43,7 +43,7 @@ from pulsar_txn_spark.spark.versions import (
 from pulsar_txn_spark.steps import Phase, Step
 from pulsar_txn_spark.store.records import Cursor, TxnId
 from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
-from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
+from pulsar_txn_spark.txn.read_progress import ReadProgress, claimed_by, last_moved
 
 _LOG = logging.getLogger(__name__)
 _USE = Use.READ | Use.STREAM
@@ -315,7 +315,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: dict[str, Any]) -> None:
         """Move the subscription's cursor to `end`, where the sink's transaction has not.
 
-        Spark has written its commit log: it will not ask for anything up to `end` again.
+        Spark has written its commit log: it will not ask for anything up to `end` again. Only
+        cursors are moved that a task of this start has claimed. All others may be another query's;
+        if they are this one's, the next task that claims them moves them.
         """
         steps.reach(Step.SPARK_COMMIT_LOG, Phase.AFTER)
         planner = self._planner
@@ -328,13 +330,16 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         topologies = self._snapshot.topologies or planner.topologies()
         segments = readable_segments(topologies)
         ends = planner.checked_offset(end, topologies).positions()
-        cursors = planner.cursors(segments)
+        cursors = {
+            key: cursor
+            for key, cursor in planner.cursors(segments).items()
+            if cursor is not None and claimed_by(cursor, self._source_epoch)
+        }
         behind: dict[str, tuple[Cursor, Position]] = {}
         for key, cursor in cursors.items():
             target = ends.get(key)
-            if cursor is None or target is None or cursor.position >= target or not cursor.query:
-                continue
-            behind[segments[key].id] = last_moved(cursor, cursors.values()), target
+            if target is not None and cursor.position < target:
+                behind[segments[key].id] = last_moved(cursor, cursors.values()), target
         if behind:
             timeout_ms: int = self._options.get("txn.timeoutMs")
             progress = ReadProgress(components.coordinator, timeout_ms)
@@ -370,7 +375,7 @@ def _ranges(
 def _released(
     topologies: Mapping[str, Topology],
     ends: Mapping[SegmentKey, Position],
-    cursors: Mapping[SegmentKey, Cursor | None],
+    cursors: Mapping[SegmentKey, Cursor],
 ) -> dict[str, dict[str, Position]]:
     """Return the ends of sealed segments that no replay will read again, by query and segment id.
 
@@ -382,10 +387,6 @@ def _released(
     for key, cursor in cursors.items():
         segment = by_descriptor[key[0]][key[1]]
         end = ends.get(key)
-        if cursor is None or end is None or not segment.drained_at(end):
-            continue
-        # After a reset the cursor belongs to no query: this one has begun there, and claims only
-        # what it reads.
-        if cursor.released < end:
+        if end is not None and segment.drained_at(end) and cursor.released < end:
             by_query.setdefault(cursor.query, {})[segment.ref.id] = end
     return by_query

@@ -38,7 +38,7 @@ from pulsar_txn_spark.spark.versions import arrow_schema
 from pulsar_txn_spark.store.records import Code, CursorAnswer
 from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.pending_ack import ReadPlan, require_claimed
-from pulsar_txn_spark.txn.read_progress import ReadProgress, last_moved
+from pulsar_txn_spark.txn.read_progress import ReadProgress
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 30.0  # a broker that takes a topic over knows its end by then
@@ -257,10 +257,15 @@ def _claim(
     A plan stays when its task dies, and the batch's next attempts may have to acknowledge it. So
     it is registered behind the claim, or where this process knows that the source has claimed.
 
+    A start that died, or failed, may have left cursors before where the batch begins. A task that
+    finds them moves them in all segments, as the batch acknowledges also what no task reads.
+
     Raises
     ------
     AcknowledgementConflictError
         If another query owns the subscription.
+    BatchNotRecordedError
+        If cursors before the batch miss one of a sink of ours.
     """
     starts = {planned.segment: planned.start for planned in plan.ranges}
     own = {range_.segment.id: starts[range_.segment.id] for range_ in partition.ranges}
@@ -282,44 +287,26 @@ def _claim(
     else:
         answers = store.subscriptions.claim_cursors(*caller, own, asks_only=True)
     require(own, answers)
+    everywhere = {**dict(partition.starts), **own}
+    answered = own
     if any(answer.claims for answer in answers):  # not claimed yet
-        everywhere = {**dict(partition.starts), **own}
+        answered = everywhere
         # Who is refused anywhere claims nothing anywhere: else its successor would be refused.
         for asks_only in (True, False):
-            require(
-                everywhere,
-                store.subscriptions.claim_cursors(*caller, everywhere, asks_only=asks_only),
-            )
+            answers = store.subscriptions.claim_cursors(*caller, answered, asks_only=asks_only)
+            require(answered, answers)
+    if _is_any_behind(answered, answers):
+        timeout_ms: int = options.get("txn.timeoutMs")
+        progress = ReadProgress(components.coordinator, timeout_ms)
+        progress.catch_up_with_plan(plan, query, int(batch), everywhere)
     if not is_known:
         store.queries.register_plan(query, batch, plan.source, record)
         _CLAIMED.note(source, own)
-    positions = {segment: answer.position for segment, answer in zip(own, answers, strict=True)}
-    behind = [
-        segment
-        for segment, position in positions.items()
-        if position is not None and position < MessagePosition.whole(own[segment])
-    ]
-    if behind:
-        _require_recorded(components, options, partition, plan.subscription, behind)
 
 
-def _require_recorded(
-    components: Components,
-    options: Options,
-    partition: SourcePartition,
-    subscription: str,
-    behind: Sequence[str],
-) -> None:
-    """Require that cursors before the starts of their ranges miss no batch of a sink of ours.
-
-    Spark's commit log covers what lies in between.
-
-    Raises
-    ------
-    BatchNotRecordedError
-    """
-    elsewhere = [id_ for id_, _ in partition.starts if id_ not in behind]
-    cursors = components.store.subscriptions.read_cursors([*behind, *elsewhere], subscription)
-    moved = [last_moved(c, cursors) for c in cursors[: len(behind)] if c is not None]
-    timeout_ms: int = options.get("txn.timeoutMs")
-    ReadProgress(components.coordinator, timeout_ms).require_recorded(subscription, moved)
+def _is_any_behind(starts: Mapping[str, Position], answers: Sequence[CursorAnswer]) -> bool:
+    """Tell whether a cursor stands before where the micro-batch begins in its segment."""
+    return any(
+        answer.position is not None and answer.position < MessagePosition.whole(start)
+        for start, answer in zip(starts.values(), answers, strict=True)
+    )

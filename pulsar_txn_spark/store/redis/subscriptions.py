@@ -372,6 +372,7 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
         position, taken = MessagePosition.from_padded(fields["position"]).taken_after
         upto = fields.get("released", fields["position"])
         released = MessagePosition.from_padded(upto).taken_after[0]
+        begun = fields.get("begun")
         return Cursor(
             position=position,
             query=fields["query"],
@@ -383,6 +384,7 @@ def _as_cursor(flat: Sequence[bytes]) -> Cursor | None:
             source_epoch=int(fields.get("source", "0")),
             released=released,
             query_start=fields.get("planted", ""),
+            begun=Position.from_padded(begun) if begun else None,
         )
     except KeyError as error:
         raise StoreCorruptError(f"a cursor lacks its field {error}") from error

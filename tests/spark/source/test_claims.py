@@ -7,11 +7,19 @@ from unittest import mock
 
 import pytest
 
+from pulsar_txn_spark import Admin
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import AcknowledgementConflictError, FencedError
+from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.task import _Claimed
+from pulsar_txn_spark.store.records import Cursor
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
-from tests.spark.source.test_starting_offsets import A, Make, create, query, write
+from pulsar_txn_spark.txn.batch import SinkRules
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
+from pulsar_txn_spark.txn.read_progress import ReadProgress
+from tests.spark.source.test_starting_offsets import A, B, Make, create, query, sweep, write
 from tests.support.streaming import Killed
 
 __all__ = ["query"]  # a fixture
@@ -107,3 +115,178 @@ def test_a_claim_in_one_process_is_no_claim_after_a_reset(run: Components, query
     write(run, A, 2)
     with pytest.raises(AcknowledgementConflictError, match="was reset"):
         reader.trigger()
+
+
+# -- cursors that an earlier start, or another query, has left behind ------------------------------
+
+
+def cursors(run: Components, *topics: TopicName) -> list[Cursor]:
+    ids = [s.ref.id for topic in topics for s in run.topics.require(topic).segments]
+    found = run.store.subscriptions.read_cursors(ids, "s")
+    return [cursor for cursor in found if cursor is not None]
+
+
+def ends(run: Components, *topics: TopicName) -> list[Position]:
+    segments = [s.ref for topic in topics for s in run.topics.require(topic).segments]
+    return [run.log.last_confirmed(segment) for segment in segments]
+
+
+@pytest.mark.parametrize("stands", ["at its start", "behind a batch", "at a sealed end"])
+def test_a_commit_moves_and_releases_no_cursor_of_another_query(
+    run: Components, query: Make, redis_path: str, stands: str
+) -> None:
+    create(run, A)
+    options = {"topic": str(A), "subscription": "s", "startingOffsets": "earliest"}
+    first = query("q1", **options)
+    for value in (1, 2):
+        write(run, A, value)
+        first.trigger()
+    Admin({"store.path": redis_path}).reset_subscription(str(A), "s", to="earliest")
+    if stands == "at a sealed end":
+        [segment] = run.topics.require(A).segments
+        run.topics.changes.seal(A, segment.descriptor)
+    options["startingOffsets"] = "subscription"
+    second = query("q2", **options, maxMessagesPerTrigger="1")
+    if stands == "at its start":
+        with pytest.raises(Killed):
+            second.trigger("read")
+    else:
+        second.trigger()
+    if stands == "at a sealed end":
+        second.trigger()
+    before = cursors(run, A)
+    assert before[0].query == "q2"
+    assert before[0].released < ends(run, A)[0], "there is something to release"
+    write(run, A, 3)
+    first.restart()
+    with pytest.raises(AcknowledgementConflictError, match="belongs to query q2"):
+        first.trigger()
+    assert cursors(run, A) == before
+
+
+@pytest.mark.parametrize("silent", ["no row needed", "nothing written", "nothing written yet"])
+def test_a_restart_goes_on_behind_a_batch_that_acknowledged_nothing(
+    run: Components, query: Make, silent: str
+) -> None:
+    needs_rows = silent != "no row needed"
+    acknowledged = 0 if silent == "nothing written yet" else 1
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    reader.rules = SinkRules(every_batch=not needs_rows)
+    for value in range(acknowledged):
+        write(run, A, value)
+        reader.trigger()
+    write(run, A, 10)
+    reader.trigger(needs_rows=needs_rows, writes=not needs_rows)
+    write(run, A, 20)
+    with pytest.raises(Killed):
+        reader.trigger("logged")
+    reader.trigger()
+    assert reader.values == [*range(acknowledged), 20]
+    assert [cursor.position for cursor in cursors(run, A)] == ends(run, A)
+    write(run, A, 30)
+    reader.trigger()
+    assert reader.values[-1] == 30
+
+
+def test_a_restart_catches_up_also_where_no_task_reads(run: Components, query: Make) -> None:
+    """The batch acknowledges what its plan has, whichever of its tasks Spark has run."""
+    for topic in (A, B):
+        create(run, topic)
+    reader = query("q", topics=f"{A},{B}", subscription="s", startingOffsets="earliest")
+    for value in (1, 3, 5):
+        write(run, A, value)
+        write(run, B, value + 1)
+        if value == 5:
+            with pytest.raises(Killed):
+                reader.trigger("logged")
+        reader.trigger(needs_rows=value != 3, tasks=1 if value == 5 else None)
+    assert [cursor.position for cursor in cursors(run, A, B)] == ends(run, A, B)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("step", ["acknowledge", "commit"])
+def test_what_a_start_left_open_as_it_caught_up_is_in_nobody_s_way(
+    run: Components, query: Make, step: str, times: int
+) -> None:
+    """First it is the driver that dies as it catches up, then a task of the next start."""
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    for value in (1, 2):
+        write(run, A, value)
+        reader.trigger(needs_rows=value == 1)
+    write(run, A, 3)
+    where = MetadataPendingAckStore if step == "acknowledge" else TransactionCoordinator
+    for _ in range(times):
+        with mock.patch.object(where, step, side_effect=Killed), pytest.raises(Killed):
+            reader.trigger()
+        reader.restart()
+    assert run.store.queries.read_plans("q", "2") == {}
+    reader.trigger()
+    assert reader.values == [1, 3]
+
+
+def test_a_query_that_came_by_a_cursor_elsewhere_goes_on_once_spark_has_noted_a_batch(
+    run: Components, query: Make
+) -> None:
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    reader.rules = SinkRules(every_batch=False)
+    write(run, A, 1)
+    reader.trigger(needs_rows=False, writes=False)
+    write(run, A, 2)
+    reader.trigger(writes=False)  # its task takes over a cursor that stands before its start
+    write(run, A, 3)
+    with pytest.raises(Killed):
+        reader.trigger("logged")
+    reader.trigger()
+    assert reader.values == [3]
+    assert [cursor.position for cursor in cursors(run, A)] == ends(run, A)
+
+
+def test_a_claim_that_finds_every_cursor_in_place_reads_none(run: Components, query: Make) -> None:
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    for value in (1, 2):
+        write(run, A, value)
+        reader.restart()
+        with mock.patch.object(ReadProgress, "catch_up_with_plan", side_effect=AssertionError):
+            assert reader.trigger()
+    assert reader.values == [1, 2]
+
+
+def test_a_start_of_a_single_batch_keeps_no_sealed_segment_that_its_query_has_read(
+    run: Components, query: Make
+) -> None:
+    """So runs Trigger.AvailableNow: Spark never tells such a start that its own batch is done."""
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    write(run, A, 1)
+    reader.trigger()
+    [parent] = run.topics.require(A).segments
+    run.topics.changes.seal(A, parent.descriptor)
+    assert sweep(run) == [], "Spark may repeat the batch that has read it"
+    reader.restart()
+    write(run, A, 2)
+    reader.trigger()
+    assert sweep(run) == [parent.ref.id]
+
+
+def test_a_claim_releases_nothing_that_its_cursor_has_not_passed(
+    run: Components, query: Make
+) -> None:
+    create(run, A)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="earliest")
+    for value in (1, 2):
+        write(run, A, value)
+        reader.trigger(needs_rows=value == 1)
+    write(run, A, 3)
+    with pytest.raises(Killed):
+        reader.trigger("logged")
+    with (
+        mock.patch.object(ReadProgress, "catch_up_with_plan", side_effect=Killed),
+        pytest.raises(Killed),
+    ):
+        reader.trigger()
+    [cursor] = cursors(run, A)
+    assert cursor.released <= cursor.position

@@ -139,7 +139,7 @@ def test_of_several_segments_those_that_were_never_read_are_reset_where_the_quer
 def test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_further_on(
     run: Components, query: Make
 ) -> None:
-    """Finding 10: every batch then failed with "leaves a gap"."""
+    """Finding 10: every batch then failed with "leaves a gap". A task now moves such a cursor."""
     create(run, A)
     open_one = Task(run, "open")  # blocks readers in the parent
     open_one.writers.append(A, batch([1]))
@@ -147,6 +147,8 @@ def test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_furt
     [parent] = run.topics.require(A).segments
     run.topics.changes.seal(A, parent.descriptor)
     write(run, A, 2, 3)
+    [child] = run.topics.require(A).active
+    further_on = run.log.last_confirmed(child.ref)
     reader = query("q", topic=str(A), subscription="s", startingOffsets="latest")
     reader.trigger()
     open_one.commit(written)
@@ -157,6 +159,9 @@ def test_a_child_is_not_handed_over_at_its_beginning_to_a_query_that_stands_furt
     with pytest.raises(Killed):
         reader.trigger("planned")
     assert sweep(run), "the parent is deleted before the query has read a row of the child"
+    [cursor] = run.store.subscriptions.read_cursors([child.ref.id], "s")
+    assert cursor is not None
+    assert cursor.position == further_on
     reader.run_all()
     assert reader.values == [1, 4]
 

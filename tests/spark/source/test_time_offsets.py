@@ -169,7 +169,7 @@ def test_a_time_is_resolved_once_and_a_checkpoint_keeps_what_it_was(
     at = moment(run)
     write(run, A, 2)
     reader = query("q", topic=str(A), startingTimestamp=at)
-    assert reader._plan(0)  # the first batch is in Spark's offset log, and the driver dies
+    assert reader._plan(0, "")  # the first batch is in Spark's offset log, and the driver dies
     reader.options["startingTimestamp"] = "0"
     reader.restart()
     reader.run_all()

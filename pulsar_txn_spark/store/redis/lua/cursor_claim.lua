@@ -6,6 +6,8 @@
 --          planted: '<start>|<next segment>', where a query that started made it. That is the start,
 --          and the number that the next segment of the topic would get then.
 --          moved: '1' from an administrator's putting it elsewhere to the next claim
+--          begun: where the query went on that took it over from nobody. Only behind that Spark has
+--          noted a batch of that query as done, which says that the query has passed the cursor
 -- KEYS[3]  {seg:<id>}:subscriptions          set of names
 -- ARGV[4]  query id, ARGV[5] source epoch, ARGV[6] position to start at, ARGV[7] name
 -- ARGV[8]  '1' if the caller goes on at that position and nowhere else
@@ -19,7 +21,7 @@ if retired then
 end
 local asks_only = ARGV[9] == '1'
 local cursor = redis.call('HMGET', KEYS[2], 'query', 'source', 'position', 'generation',
-  'moved')
+  'moved', 'released')
 if not cursor[3] then
   if asks_only then
     return {seq, 'OK', ARGV[6], '1', '1'}
@@ -40,7 +42,7 @@ if not cursor[1] or cursor[1] == '' then
     return {seq, 'OK', cursor[3], cursor[4], '1'}
   end
   let_through()
-  redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5])
+  redis.call('HSET', KEYS[2], 'query', ARGV[4], 'source', ARGV[5], 'begun', ARGV[6])
   redis.call('HSETNX', KEYS[2], 'released', cursor[3])
   redis.call('HDEL', KEYS[2], 'moved')
   return {changed(), 'OK', cursor[3], cursor[4], '1'}
@@ -59,4 +61,9 @@ if asks_only then
 end
 let_through()
 redis.call('HSET', KEYS[2], 'source', ARGV[5])
+-- A start of the query goes on there: Spark has noted all before it as done. Where the query has read a
+-- sealed segment, nothing else may say so, if each of its starts makes a single batch.
+if ARGV[8] == '1' and cursor[6] and cursor[6] < ARGV[6] and ARGV[6] <= cursor[3] then
+  redis.call('HSET', KEYS[2], 'released', ARGV[6])
+end
 return {changed(), 'OK', cursor[3], cursor[4], '1'}
