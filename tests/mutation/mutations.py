@@ -1411,6 +1411,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{SPARK}/connect.py", "_name_of_process(os.getpid())", "_name_of_process(0)"),
     ),
     mutation(
+        "a second write of one sink counts as a replay where the first one is a replay",
+        "INV-7",
+        f"{TASKS}::test_a_second_write_of_one_sink_is_refused_in_each_replay_too",
+        Edit(
+            f"{SINK_CODE}/commit.py",
+            'once_in = execution_id if job.rules.once else ""',
+            'once_in = ""',
+        ),
+    ),
+    mutation(
         "a second scope of one name counts as a replay where the first one is a replay",
         "INV-7",
         f"{SCOPES}::test_a_second_scope_of_one_name_is_refused_in_each_replay_too,"

@@ -268,6 +268,25 @@ def test_a_task_that_begins_after_its_failed_write_was_aborted_does_not_stop_the
     assert spark.visible() == Counter("a")
 
 
+def test_a_second_write_of_one_sink_is_refused_in_each_replay_too(spark: Spark) -> None:
+    for spark.execution in range(3):  # the first commits, the others replay
+        first = PulsarTxnWriter(spark.options, SCHEMA, overwrite=False)
+        first.commit([spark.task(first, 0, "a")])
+        second = PulsarTxnWriter(spark.options, SCHEMA, overwrite=False)
+        with pytest.raises(TransactionConflictError, match="was written already"):
+            second.commit([spark.task(second, 0, "b")])
+    assert spark.visible() == Counter("a")
+
+
+def test_a_commit_of_a_replay_that_spark_repeats_is_no_second_write(spark: Spark) -> None:
+    for spark.execution in range(2):
+        writer = PulsarTxnWriter(spark.options, SCHEMA, overwrite=False)
+        messages = [spark.task(writer, 0, "a")]
+        writer.commit(messages)
+        writer.commit(messages)
+    assert spark.visible() == Counter("a")
+
+
 def test_rows_of_a_topic_that_is_named_in_several_ways_stay_in_order(spark: Spark) -> None:
     schema = StructType([StructField(n, StringType()) for n in ("value", "__key", "__topic")])
     writer = PulsarTxnStreamWriter(spark.options, schema, overwrite=False)
