@@ -618,8 +618,8 @@ class BatchTransactions:
         rule : EvidenceRule
             What tells a replay of the batch from other data.
         once_in : str
-            Names the attempt at the micro-batch in which no other write may replay the batch; empty
-            if unknown, or if the sink may be written several times.
+            Names the attempt at the micro-batch in which no other write may replay the batch.
+            Empty if it is unknown, or if the sink may be written several times.
 
         Raises
         ------
@@ -627,8 +627,8 @@ class BatchTransactions:
             If a newer attempt or the lease ended the transaction, or if the checkpoint is a copy
             that went another way than the sink. Nothing is visible.
         TransactionConflictError
-            If the tasks do not fit together, if a replay has read other data than the original, or
-            if another write of this attempt has replayed the batch.
+            If the tasks do not fit together, or a replay has read other data than the original.
+            Also if another write of this attempt has replayed the batch.
         StoreRolledBackError
             If the store has lost what a task had written to it.
         CommitStateUnknownError

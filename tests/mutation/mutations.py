@@ -4062,8 +4062,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            "                raise CommitStateUnknownError(\n",
-            "                raise TransactionAbortedError(\n",
+            "                raise CommitStateUnknownError(\n"
+            '                    f"transaction {self._shown}: the store failed',
+            "                raise TransactionAbortedError(\n"
+            '                    f"transaction {self._shown}: the store failed',
         ),
     ),
     mutation(
@@ -4836,8 +4838,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LIFECYCLE}::test_the_retention_of_a_deleted_topic_does_not_trim_the_next_one",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "if topology is not None and topology.instance_id == life:",
-            "if topology is not None:",
+            "if now is not None and now.instance_id == topology.instance_id:",
+            "if now is not None:",
         ),
     ),
     mutation(
