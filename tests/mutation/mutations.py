@@ -571,7 +571,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a source covers up a batch that the store lost",
         "INV-11",
-        f"{TAIL}::test_a_batch_that_the_store_lost_is_found_out_and_can_be_run_again",
+        f"{BATCH}::test_a_cursor_is_not_moved_over_a_batch_that_its_sink_does_not_know",
         Edit(
             f"{TXN}/batch.py",
             "                if last > key.batch:\n",
