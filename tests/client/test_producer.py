@@ -207,6 +207,7 @@ def test_a_producer_is_of_use_where_no_thread_can_be_started(
     assert service.visible(topic) == ["a", "b"]
 
 
+@pytest.mark.timeout(30)  # a close that waits for the lock would wait for ever
 def test_the_end_of_a_producer_in_a_fork_leaves_the_parents_writers_open(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
