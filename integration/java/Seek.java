@@ -12,19 +12,23 @@ public class Seek {
             PulsarClient.builder()
                 .serviceUrl(arguments[0])
                 .startingBackoffInterval(1, TimeUnit.MILLISECONDS) // each seek connects anew
-                .build();
-        Reader<byte[]> reader =
+                .build()) {
+      for (int i = 2; i < arguments.length; i++) {
+        // A new reader for each, at the end: one that was used may keep chunks of a message that had
+        // half arrived before it sought.
+        try (Reader<byte[]> reader =
             client
                 .newReader()
                 .topic(arguments[1])
-                .startMessageId(MessageId.earliest)
+                .startMessageId(MessageId.latest)
                 .startMessageIdInclusive()
                 .create()) {
-      for (int i = 2; i < arguments.length; i++) {
-        reader.seek(MessageId.fromByteArray(Base64.getDecoder().decode(arguments[i])));
-        Message<byte[]> found = reader.readNext(30, TimeUnit.SECONDS);
-        System.out.println(
-            "value\t" + (found == null ? "-" : Base64.getEncoder().encodeToString(found.getData())));
+          reader.seek(MessageId.fromByteArray(Base64.getDecoder().decode(arguments[i])));
+          Message<byte[]> found = reader.readNext(30, TimeUnit.SECONDS);
+          System.out.println(
+              "value\t"
+                  + (found == null ? "-" : Base64.getEncoder().encodeToString(found.getData())));
+        }
       }
       System.out.flush();
       Runtime.getRuntime().halt(0); // closing the client takes two seconds
