@@ -28,6 +28,8 @@ MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 ENTRY_BYTES = 1024 * 1024
 """An entry is filled up to this; only a single message may be larger."""
 
+_ROW_BYTES = 8  # what a row takes beside its bytes: where each column of it ends
+
 Sizes = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 """Bytes of each row."""
 
@@ -177,7 +179,8 @@ def split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if "properties" in rows.schema.names:
         sizes = sizes + _property_sizes(rows.column("properties"))
     _check_largest(int(sizes.max()))
-    ends = np.cumsum(sizes)
+    # Rows without a byte of their own count too: else many of them would be cut into no slice.
+    ends = np.cumsum(sizes + _ROW_BYTES)
     total = int(ends[-1])
     parts = -(-total // ENTRY_BYTES)
     start = 0

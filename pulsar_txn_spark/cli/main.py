@@ -130,6 +130,7 @@ def main(command: Sequence[str] = ()) -> None:
     try:
         app([*command, *sys.argv[1:]])
     except PulsarTxnError as error:
-        text = f"error: {in_commands(str(error))}"
+        notes = getattr(error, "__notes__", [])
+        text = f"error: {in_commands('. '.join([str(error), *notes]))}"
         Console(stderr=True).print(text, style="red", markup=False, soft_wrap=True)
         raise SystemExit(1) from None

@@ -96,7 +96,15 @@ def topic_retention(
         rows,
         as_json=False,
         title=f"{topology.topic}: {retention}",
-        columns=list(rows[0]),
+        columns=[
+            "segment",
+            "state",
+            "gone to",
+            "beyond retention to",
+            "needed from",
+            "held by",
+            "will be",
+        ],
         whole=["segment"],
     )
 

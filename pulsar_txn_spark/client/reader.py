@@ -150,6 +150,8 @@ class SubscriptionReader:
             try:
                 return self._components.topics.changes.finish(topology)
             except PulsarTxnError as error:
+                if not topology.active:
+                    raise  # it is being adopted: there is no segment yet that could be read
                 # A reader need not have the rights for it; whoever writes will come by.
                 _LOG.warning("a change of %s is not finished yet: %s", topic, error)
         return topology

@@ -202,14 +202,17 @@ class Leases:
 
     def _next(self) -> Leased | None:
         with self._changed:
-            while self._due:
-                leased = min(self._due, key=self._due.__getitem__)
-                wait_s = self._due[leased] - self._clock.now()
+            # One look that keeps them alive: one that is dropped in this moment counts still in
+            # the length of the registry, and nobody finds it there.
+            while entries := list(self._due.items()):
+                leased, due = min(entries, key=lambda entry: entry[1])
+                del entries
+                wait_s = due - self._clock.now()
                 if wait_s <= 0:
                     self._due[leased] = self._clock.now() + _period_s(leased)
                     self._beating = leased
                     return leased
-                self._wakes_at = self._due[leased]
+                self._wakes_at = due
                 del leased  # or nobody could forget it meanwhile
                 self._clock.wait(self._changed, wait_s)
             self._thread = None

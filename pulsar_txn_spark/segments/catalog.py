@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from pulsar_txn_spark.backports import add_note
 from pulsar_txn_spark.errors import (
     OptionError,
     PulsarTxnError,
+    SegmentLogError,
     SegmentLogUnavailableError,
     SegmentNotFoundError,
     StoreUnavailableError,
@@ -161,9 +163,11 @@ class Topics:
     def adopt(self, source: TopicName, topic: TopicName, segments: int | None = None) -> Topology:
         """Make a native topic, with its data, the beginning of a segmented one.
 
-        1. The topology is written: the partitions are to be the parents of `segments` children.
-        2. The topic is listed, and exists.
-        3. Whoever reads that finishes it, as any other change: the partitions become segments,
+        1. Every partition is looked at. If one cannot be adopted now, nothing is begun: from the
+           next step on, whoever comes by would go on with what was refused.
+        2. The topology is written: the partitions are to be the parents of `segments` children.
+        3. The topic is listed, and exists.
+        4. Whoever reads that finishes it, as any other change: the partitions become segments,
            are sealed, and the children take over (:mod:`~pulsar_txn_spark.segments.changes`).
 
         An interrupted adoption is continued.
@@ -185,13 +189,15 @@ class Topics:
             logs = [
                 s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active
             ]
+
+            def plan() -> Topology:
+                return Topology.plan_adoption(topic, logs, segments or len(logs), self._log.backend)
+
+            for segment in plan().segments:
+                if segment.adopted:
+                    self._log.check_adoptable(segment.ref)
             # Step 11, plan-children: durable before any topic is touched.
-            topology, _ = self.lifecycle.begin(
-                lambda: Topology.plan_adoption(
-                    topic, logs, segments or len(logs), self._log.backend
-                ),
-                Step.PLAN_CHILDREN,
-            )
+            topology, _ = self.lifecycle.begin(plan, Step.PLAN_CHILDREN)
         adopted = {segment.ref.log_name for segment in topology.segments if segment.adopted}
         origins = {native_topic(log) for log in adopted}
         if str(source) not in adopted | origins:
@@ -202,7 +208,15 @@ class Topics:
             )
         self._list(topology)
         # Step 12, seal-log, and step 13, activate-children.
-        return self.changes.finish(topology)
+        try:
+            return self.changes.finish(topology)
+        except SegmentLogError as error:
+            add_note(
+                error,
+                f"The adoption of {source} as {topic} was begun: jobs and sweeps go on with it as "
+                f"soon as they can. 'pulsar-txn topic delete {topic}' takes it back before that",
+            )
+            raise
 
     def _refuse_scalable(self, topic: TopicName) -> None:
         """Refuse the name of a topic that Pulsar itself keeps under it (5.0 and newer)."""

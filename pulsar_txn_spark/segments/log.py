@@ -285,6 +285,10 @@ class SegmentLog(Protocol):
         """
         ...
 
+    def check_adoptable(self, segment: SegmentRef) -> None:
+        """Refuse what :meth:`adopt` would refuse now, with its errors, and change nothing."""
+        ...
+
     def delete(self, segment: SegmentRef) -> None:
         """Remove the segment's log and all that is in it; idempotent.
 

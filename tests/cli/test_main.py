@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import pulsar_txn_spark
+from pulsar_txn_spark.backports import add_note
 from pulsar_txn_spark.cli import main
+from pulsar_txn_spark.errors import SegmentLogError
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -103,6 +106,17 @@ def test_an_error_is_one_line_on_standard_error(
     assert expected in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+def test_an_error_with_a_note_is_one_line_as_well(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = SegmentLogError("it cannot be adopted")
+    add_note(error, "Its adoption was begun")
+    monkeypatch.setattr(main, "app", mock.Mock(side_effect=error))
+    with pytest.raises(SystemExit):
+        main.main()
+    assert capsys.readouterr().err == "error: it cannot be adopted. Its adoption was begun\n"
 
 
 def test_the_version_is_printed() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
+from pulsar_txn_spark.engine.components import Components
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Topology
 from tests.support.command_line import call, screen
 
 
@@ -32,6 +35,18 @@ def test_retention_is_set_and_shown_with_what_it_would_do(option: str, topic: st
     assert "what was read is kept up to 1GiB" in result.output
     shown = call("topic", "retention", topic, "--size", "forever", "-o", option)
     assert (shown["time_ms"], shown["size_bytes"]) == (None, None)
+
+
+def test_retention_of_a_topic_that_is_being_adopted_is_set_and_shows_no_segment_yet(
+    run: Components, option: str
+) -> None:
+    topic = TopicName.parse("topic://public/default/adopted")
+    logs = ["persistent://public/default/old-partition-0"]
+    run.topics.lifecycle.begin(lambda: Topology.plan_adoption(topic, logs, 2, "embedded"))
+    command = ["topic", "retention", str(topic), "--size", "1GiB", "-o", option]
+    result = CliRunner().invoke(main.app, command)
+    assert result.exit_code == 0
+    assert "needed from" in " ".join(result.output.split())
 
 
 def test_scaling_is_off_and_a_dry_run_says_what_it_would_do(option: str, topic: str) -> None:

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -215,6 +216,23 @@ def test_the_thread_ends_with_an_owner_that_is_dropped(leases: Leases, clock: Ma
     gc.collect()
     clock.pass_by(0.25, thread_ends=thread_of(leases))
     assert not left.is_open, "what was left behind is closed by the thread"
+
+
+def test_after_an_owner_that_is_dropped_while_the_thread_looks_the_next_lease_is_extended(
+    leases: Leases, clock: ManualClock
+) -> None:
+    owner, next_owner = Owner(), Owner()
+    leases.keep(owner)
+    thread = thread_of(leases)
+    # The newest reference is told first: the registry counts the owner still, and has none.
+    dropped = weakref.ref(owner, lambda _: clock.pass_by(0.25, thread_ends=thread))
+    clock.settle()
+    del owner
+    gc.collect()
+    assert dropped() is None
+    leases.keep(next_owner)
+    clock.pass_by(0.25)
+    assert next_owner.beats == 1
 
 
 def test_a_lease_is_extended_before_what_others_left_open_is_closed(

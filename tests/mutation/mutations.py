@@ -3817,6 +3817,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{PULSAR}/log.py", "        if producers:\n", "        if False:\n"),
     ),
     mutation(
+        "a refused adoption is begun all the same, and a sweep seals the topic",
+        "INV-11",
+        f"{ADOPTION}::test_an_adoption_that_is_refused_is_not_begun",
+        Edit(
+            f"{SEGMENTS}/catalog.py",
+            "                    self._log.check_adoptable(segment.ref)\n",
+            "                    pass\n",
+        ),
+    ),
+    mutation(
+        "a topic whose adoption is not done yet is read as an empty one",
+        "INV-11",
+        f"{ADOPTION}::test_a_query_that_starts_at_latest_while_a_topic_is_adopted_reads_nothing_old",
+        Edit(
+            f"{SOURCE_CODE}/topics.py",
+            "        if not topology.active:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a client reads a topic whose adoption cannot go on as an empty one",
+        "INV-11",
+        f"{ADOPTION}::test_whoever_reads_a_topic_whose_adoption_cannot_go_on_is_told_"
+        "and_gets_no_empty_result",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "                if not topology.active:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutation(
         "an adopted topic is deleted with the segmented one",
         "INV-11",
         f"{ADOPTION}::test_an_adopted_topic_is_given_back_and_never_deleted",
@@ -4168,6 +4199,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "many rows without a byte of their own are cut into no entry",
+        "what was appended is written",
+        f"{EMBEDDED}::test_rows_without_a_byte_are_written_however_many_there_are",
+        Edit(
+            "pulsar_txn_spark/backends/entry_codec.py",
+            "np.cumsum(sizes + _ROW_BYTES)",
+            "np.cumsum(sizes)",
+        ),
+    ),
+    mutation(
         "a heartbeat gives up at the first outage of the store",
         "a lease outlives a restart of the store",
         f"{LEASE}::test_a_heartbeat_that_fails_is_tried_again_until_the_store_is_back",
@@ -4209,6 +4250,16 @@ MUTATIONS: tuple[Mutation, ...] = (
             "            if self._thread is None:\n                self._start()\n",
             "            self._due[leased] = self._clock.now()\n"
             "            if self._thread is None:\n                self._start()\n",
+        ),
+    ),
+    mutation(
+        "an owner that is dropped in a certain moment ends the thread of all leases",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_after_an_owner_that_is_dropped_while_the_thread_looks_the_next_lease_is_extended",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "            while entries := list(self._due.items()):\n",
+            "            while self._due:\n                entries = list(self._due.items())\n",
         ),
     ),
     mutation(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pulsar_txn_spark
+from pulsar_txn_spark import client
 from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
@@ -37,6 +38,8 @@ from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
+from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
+from tests.support.streaming import SCHEMA, StreamingQuery
 
 SOURCE = TopicName.of_any_domain("persistent://public/default/old")
 TOPIC = TopicName.parse("topic://public/default/old")
@@ -249,6 +252,84 @@ def test_retention_gives_one_partition_back_and_leaves_the_others_policies(
     assert kept == [True, True, False]
 
 
+def refused(segment: SegmentRef) -> None:
+    if segment.log_name == LOGS[1]:
+        raise SegmentLogError("1 producers are connected. Nothing was sealed")
+
+
+def test_an_adoption_that_is_refused_is_not_begun(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next sweep would seal what the operator was told is not sealed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log, "check_adoptable", refused)
+        with pytest.raises(SegmentLogError, match="are connected") as told:
+            run.topics.adopt(SOURCE, TOPIC, 2)
+    assert not hasattr(told.value, "__notes__")
+    assert run.topics.lifecycle.read(TOPIC) is None
+    assert run.topics.names() == []
+    sealed = mock.Mock()
+    monkeypatch.setattr(run.log, "seal", sealed)
+    run.sweeper().sweep()
+    assert not sealed.called
+
+
+def test_a_refusal_of_an_adoption_that_was_begun_says_how_to_take_it_back(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.log, "adopt", refused)
+    with pytest.raises(SegmentLogError, match="are connected") as told:
+        run.topics.adopt(SOURCE, TOPIC, 2)
+    [note] = told.value.__notes__
+    assert f"'pulsar-txn topic delete {TOPIC}' takes it back" in note
+
+
+@pytest.fixture
+def pending(run: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch) -> Components:
+    """Begin an adoption that cannot go on."""
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log, "seal", mock.Mock(side_effect=DiesError))
+        with pytest.raises(DiesError):
+            run.topics.adopt(SOURCE, TOPIC, 2)
+    return run
+
+
+def test_whoever_reads_a_topic_whose_adoption_cannot_go_on_is_told_and_gets_no_empty_result(
+    pending: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"store.path": redis_path, "topic": str(TOPIC)}
+    monkeypatch.setattr(pending.log, "adopt", refused)
+    with pytest.raises(SegmentLogError, match="are connected"):
+        PulsarTxnReader(options, SCHEMA).partitions()
+    with pytest.raises(SegmentLogError, match="are connected"):
+        StreamingQuery(pending, redis_path, "q", topic=str(TOPIC)).reader.initialOffset()
+    with (
+        client.connect({"store.path": redis_path}) as connected,
+        pytest.raises(SegmentLogError, match="are connected"),
+    ):
+        connected.consumer(str(TOPIC), "s")
+
+
+def test_whoever_reads_a_topic_that_is_being_adopted_finishes_it(
+    pending: Components, redis_path: str
+) -> None:
+    options = {"store.path": redis_path, "topic": str(TOPIC)}
+    assert PulsarTxnReader(options, SCHEMA).partitions()
+    assert not pending.topics.require(TOPIC).unfinished
+
+
+@pytest.mark.parametrize("subscription", [{}, {"subscription": "s"}])
+def test_a_query_that_starts_at_latest_while_a_topic_is_adopted_reads_nothing_old(
+    pending: Components, redis_path: str, subscription: dict[str, str]
+) -> None:
+    latest = StreamingQuery(
+        pending, redis_path, "q", topic=str(TOPIC), startingOffsets="latest", **subscription
+    )
+    assert len(latest.reader.initialOffset()["topics"][str(TOPIC)]["segments"]) == len(LOGS) + 2
+    latest.run_all()
+    assert latest.values == []
+
+
 def test_a_topic_that_is_there_adopts_nothing_more(run: Components) -> None:
     run.topics.create(TOPIC, 2)
     with pytest.raises(TopicExistsError, match=f"has not adopted {SOURCE}"):
@@ -390,6 +471,10 @@ def test_a_topic_with_producers_is_not_adopted(log: PulsarSegmentLog, admin: Adm
     admin.producing = ["p-1"]
     with pytest.raises(SegmentLogError, match=r"1 producers are connected \(p-1\)"):
         log.adopt(REF)
+    with pytest.raises(SegmentLogError, match=r"1 producers are connected \(p-1\)"):
+        log.check_adoptable(REF)
+    admin.producing = []
+    log.check_adoptable(REF)
     assert admin.done == []
 
 

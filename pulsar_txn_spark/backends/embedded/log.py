@@ -265,6 +265,10 @@ class EmbeddedSegmentLog:
         """Take a log that is there already; see the Protocol. Here, each is a segment's anyway."""
         self._state(segment, "next")
 
+    def check_adoptable(self, segment: SegmentRef) -> None:
+        """Refuse what :meth:`adopt` would refuse now, and change nothing; see the Protocol."""
+        self._state(segment, "next")
+
     def delete(self, segment: SegmentRef) -> None:
         """Remove the segment's log and all that is in it; idempotent."""
         # The state goes in the same step: a writer that is still there finds no segment.

@@ -260,14 +260,7 @@ class PulsarSegmentLog(Closing):
     def adopt(self, segment: SegmentRef) -> None:
         """Make a topic that is there a segment, with all that keeps its data; see the Protocol."""
         topic = segment.log_name
-        properties = self._admin.properties(topic)
-        if properties is None:
-            raise SegmentNotFoundError(
-                f"the topic {topic} is to become segment {segment.id}, but it is not there: it was "
-                "deleted meanwhile. If its data may go, create an empty one and adopt again"
-            )
-        self._require_no_other(segment, properties)
-        self._require_quiet(segment)
+        properties = self._require_adoptable(segment)
         status = self._admin.deduplication_status(topic)
         if status != "Enabled":
             _logger.warning(
@@ -287,6 +280,22 @@ class PulsarSegmentLog(Closing):
         self._mark(segment, properties)
         self._require_no_other(segment, self._admin.properties(topic) or {})
 
+    def check_adoptable(self, segment: SegmentRef) -> None:
+        """Refuse what :meth:`adopt` would refuse now, and change nothing; see the Protocol."""
+        self._require_adoptable(segment)
+
+    def _require_adoptable(self, segment: SegmentRef) -> Mapping[str, str]:
+        properties = self._admin.properties(segment.log_name)
+        if properties is None:
+            raise SegmentNotFoundError(
+                f"the topic {segment.log_name} is to become segment {segment.id}, but it is not "
+                "there: it was deleted meanwhile. If its data may go, create an empty one and "
+                "adopt again"
+            )
+        self._require_no_other(segment, properties)
+        self._require_quiet(segment)
+        return properties
+
     def _require_quiet(self, segment: SegmentRef) -> None:
         """Refuse a topic that somebody writes to: a seal would be the end of what is open there.
 
@@ -299,7 +308,7 @@ class PulsarSegmentLog(Closing):
             raise SegmentLogError(
                 f"cannot adopt {topic}: {len(producers)} producers are connected "
                 f"({', '.join(producers[:5])}), and it is about to be sealed. Nothing was sealed; "
-                "stop them and adopt again, it goes on where it was"
+                "stop them and adopt again"
             )
         own = self._admin.settled_transactions_of(topic)
         last = self._admin.managed_ledger(topic).last

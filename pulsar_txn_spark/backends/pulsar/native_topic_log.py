@@ -291,6 +291,10 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Refuse: an adopted topic is a segment of another name."""
         self._refuse(segment)
 
+    def check_adoptable(self, segment: SegmentRef) -> None:
+        """Refuse: an adopted topic is a segment of another name."""
+        self._refuse(segment)
+
     def delete(self, segment: SegmentRef) -> None:
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)

@@ -471,6 +471,10 @@ class ScalableTopicLog(Closing):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
+    def check_adoptable(self, segment: SegmentRef) -> None:
+        """Refuse: such topics are Pulsar's."""
+        self._refuse(segment)
+
     def delete(self, segment: SegmentRef) -> None:
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)

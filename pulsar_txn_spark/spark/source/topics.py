@@ -187,8 +187,11 @@ class SourceTopics:
         """Finish a split or merge whose process has not done so within the grace period.
 
         Nothing is lost meanwhile: parents stay readable. On Pulsar the steps take seconds, in which
-        this query would wait.
+        this query would wait. Of a topic that is being adopted nothing can be read yet. An empty
+        batch would be wrong, and so would a start at ``latest`` that knows no segment.
         """
+        if not topology.active:
+            return self._topics.changes.await_or_finish(topology)
         now = time.monotonic()
         name = str(topology.topic)
         before = self._unfinished.get(name, {})
@@ -199,8 +202,6 @@ class SourceTopics:
         try:
             return self._topics.changes.finish(topology)
         except PulsarTxnError as error:
-            if not topology.active:
-                raise  # it is being adopted: there is no segment yet that could be read
             # A reader need not have the rights for it. A writer will finish the change.
             _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
             return topology

@@ -234,6 +234,19 @@ def test_slices_tile_the_rows_and_exceed_the_limit_by_one_message_at_most(
         assert max(piece.nbytes for piece in pieces) <= entry_codec.ENTRY_BYTES + 400_000 + 200
 
 
+@pytest.mark.parametrize("value", [b"", None])
+def test_rows_without_a_byte_are_written_however_many_there_are(
+    log: EmbeddedSegmentLog, value: bytes | None
+) -> None:
+    count = 300_000
+    writer = log.writer(SEGMENT, "w")
+    writer.append(pa.record_batch([pa.array([value] * count, pa.binary())], names=["value"]))
+    receipt = writer.flush()
+    writer.close()
+    assert receipt.messages == count
+    assert values(log) == [value] * count
+
+
 def test_a_column_that_no_message_has_is_refused(log: EmbeddedSegmentLog) -> None:
     writer = log.writer(SEGMENT, "w")
     with pytest.raises(SchemaError, match="'ordering_key'"):
