@@ -202,8 +202,8 @@ class Leases:
 
     def _next(self) -> Leased | None:
         with self._changed:
-            # One look that keeps them alive: one that is dropped in this moment counts still in
-            # the length of the registry, and nobody finds it there.
+            # One look, which keeps them alive. One that is dropped in this moment still counts in
+            # the registry's length, and is not found there.
             while entries := list(self._due.items()):
                 leased, due = min(entries, key=lambda entry: entry[1])
                 del entries

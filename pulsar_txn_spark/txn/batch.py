@@ -708,7 +708,11 @@ class BatchTransactions:
                 f"sink {key.sink!r}: another driver went on to batch {pointer.batch_id} while this "
                 f"one replayed batch {key.batch}. Nothing was written; let one driver run"
             )
-        committed = self._committed(attempt.txn, pointer)
+        header = self._store.transactions.read(attempt.txn)
+        if header is None and pointer.decision == Pointer.UNDECIDED:
+            # A sweep has taught it the decision, and what to compare with, since it was read.
+            return False
+        committed = self._committed(attempt.txn, pointer, header)
         where = (
             f"sink {key.sink!r}: batch {key.batch} of this query was committed by transaction "
             f"{attempt.txn}"

@@ -349,7 +349,7 @@ class TransactionCoordinator:
         else:
             if ops:
                 with steps.at(Step.OP_RECORD):
-                    self.append_ops(txn, nonce, ops)
+                    self._append_ops_unless_decided(txn, nonce, ops)
             with steps.at(Step.DECIDE):
                 answer = self._decide(txn, TxnState.COMMITTED, record, EndedBy.OWNER, nonce, counts)
             header = None
@@ -374,6 +374,15 @@ class TransactionCoordinator:
                 f"transaction {txn} was committed already, with other writers than those named now"
             )
         self.materialize(header)
+
+    def _append_ops_unless_decided(self, txn: TxnId, nonce: str, ops: Mapping[str, bytes]) -> None:
+        """Append operation records in front of a decision that may be a repeated one."""
+        try:
+            self.append_ops(txn, nonce, ops)
+        except TransactionAbortedError:
+            raise
+        except TransactionConflictError:
+            pass  # it is COMMITTED: the decision says whether by this very commit
 
     def _commit_at_once(
         self,
@@ -566,6 +575,8 @@ class TransactionCoordinator:
                     self.abort(txn, EndedBy.EXPIRED, cause="its lease was over")
                 except TransactionConflictError:
                     continue  # its owner came back with a heartbeat in between
+                except TransactionNotFoundError:
+                    missing.add(txn)  # others have aborted it, and collected its header
             else:
                 # The flag says that all is done; whoever is still blocked proves that it is not.
                 self.materialize(header, repeat=True)

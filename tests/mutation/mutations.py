@@ -3817,6 +3817,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{PULSAR}/log.py", "        if producers:\n", "        if False:\n"),
     ),
     mutation(
+        "a replay is compared with nothing where a sweep takes the header",
+        "INV-15",
+        f"{EVIDENCE}::test_a_replay_is_compared_with_what_was_committed_although_a_sweep_takes_the_header",
+        Edit(
+            f"{TXN}/batch.py",
+            "        if header is None and pointer.decision == Pointer.UNDECIDED:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a commit that its owner repeats in single steps is a conflict",
+        "INV-1",
+        f"{MERGED_STEPS}::test_a_commit_is_repeated_by_its_owner_whichever_steps_it_takes",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "            pass  # it is COMMITTED: the decision says whether by this very commit\n",
+            "            raise\n",
+        ),
+    ),
+    mutation(
+        "a reader stops where a sweep collects what it was about to abort",
+        "INV-8",
+        f"{BUFFER}::test_a_reader_reads_on_where_a_sweep_collects_what_it_was_about_to_abort",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "missing.add(txn)  # others have aborted it, and collected its header\n",
+            "raise\n",
+        ),
+    ),
+    mutation(
         "a refused adoption is begun all the same, and a sweep seals the topic",
         "INV-11",
         f"{ADOPTION}::test_an_adoption_that_is_refused_is_not_begun",

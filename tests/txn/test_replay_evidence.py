@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -302,8 +303,12 @@ def batch(
     fingerprint: int | None = None,
     end: int = 10,
     key: BatchKey = KEY,
+    between: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a batch that reads by plans (`name` is the segment's), in a run of its own."""
+    """Run a batch that reads by plans (`name` is the segment's), in a run of its own.
+
+    Something may happen `between` its begin and its commit.
+    """
     execution_id = f"run-{world.store.meta.next_source_epoch()}"
     for name in plans:
         ranges = (PlannedRange(f"{SEGMENT}/{name}", EARLIEST, Position(1, end)),)
@@ -313,6 +318,7 @@ def batch(
     task = TaskWrite(partition=0, txn_id=attempt.txn.key)
     if not attempt.replay:
         task = world.write_batch(attempt, "row")
+    between()
     task.rows = rows
     if fingerprint is not None:
         task.fingerprint = fingerprint
@@ -326,6 +332,50 @@ def test_a_batch_of_our_sources_that_was_planned_anew_with_the_same_ranges_is_a_
     batch(world, planned("two", foreign=False), "s", rows=4)
     with pytest.raises(TransactionConflictError, match="other ranges"):
         batch(world, planned("three", foreign=False), "s", end=11)
+
+
+@pytest.mark.parametrize("plans", [(), ("s",)])
+def test_a_replay_is_compared_with_what_was_committed_although_a_sweep_takes_the_header(
+    world: World, monkeypatch: pytest.MonkeyPatch, plans: tuple[str, ...]
+) -> None:
+    sweeper = Sweeper(world.another_process().coordinator, lambda _: None, retention_ms=-1)
+    read_pointer, swept = world.store.sinks.read_pointer, []
+
+    def read_then_swept(sink: str, query: str) -> Any:
+        found = read_pointer(sink, query)
+        swept.append(sweeper.sweep().headers_removed)
+        return found
+
+    def sweep_after_the_next_read() -> None:
+        monkeypatch.setattr(world.store.sinks, "read_pointer", read_then_swept)
+
+    batch(world, NOT_READABLE, *plans, fingerprint=7)
+    with pytest.raises(TransactionConflictError, match="another fingerprint"):
+        batch(world, NOT_READABLE, *plans, fingerprint=8, between=sweep_after_the_next_read)
+    assert sum(swept) == 1
+    batch(world, NOT_READABLE, *plans, fingerprint=7)
+
+
+def test_a_replay_of_the_same_ranges_is_accepted_although_a_sweep_takes_the_header(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeper = Sweeper(world.another_process().coordinator, lambda _: None, retention_ms=-1)
+    read_pointer = world.store.sinks.read_pointer
+
+    def read_then_swept(sink: str, query: str) -> Any:
+        found = read_pointer(sink, query)
+        sweeper.sweep()
+        return found
+
+    rule = planned("one", foreign=False)
+    batch(world, rule, "s")
+    batch(
+        world,
+        rule,
+        "s",
+        between=lambda: monkeypatch.setattr(world.store.sinks, "read_pointer", read_then_swept),
+    )
+    assert not world.client.keys("*:txn:*")
 
 
 def test_equal_ranges_do_not_vouch_for_a_foreign_source_beside_ours(world: World) -> None:

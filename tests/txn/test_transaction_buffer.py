@@ -422,6 +422,27 @@ def test_an_owner_that_comes_back_while_another_process_aborts_keeps_its_transac
     assert world.state(txn) is TxnState.OPEN
 
 
+def test_a_reader_reads_on_where_a_sweep_collects_what_it_was_about_to_abort(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = world.open()
+    world.write(txn, "x")
+    world.expire(txn)
+    sweeper = Sweeper(world.another_process().coordinator, lambda _: None, retention_ms=-1)
+    reader = world.another_process()
+    read_many, swept = reader.store.transactions.read_many, []
+
+    def read_then_swept(found: Sequence[TxnId]) -> Any:
+        headers = read_many(found)
+        swept.append(sweeper.sweep().headers_removed)
+        return headers
+
+    monkeypatch.setattr(reader.store.transactions, "read_many", read_then_swept)
+    assert reader.visible() == []
+    assert sum(swept) == 1
+    assert reader.readable().blocked_by == ()
+
+
 def test_who_completes_a_transaction_does_what_is_left_even_where_its_header_says_that_all_is_done(
     world: World,
 ) -> None:

@@ -632,6 +632,27 @@ def test_what_one_step_cannot_give_up_at_once_is_given_up_by_the_next(known: Wor
     assert not state.pending
 
 
+@pytest.mark.parametrize("at_once", [2, 160])
+def test_a_commit_is_repeated_by_its_owner_whichever_steps_it_takes(
+    world: World, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(scripts, "_MERGED_AT_ONCE", at_once)
+    txn = world.open()
+    winner = world.write(txn, "a")
+    intents = intents_of([winner])
+    for _ in range(2):
+        world.coordinator.commit(
+            txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents, ops=OPS
+        )
+    with pytest.raises(TransactionConflictError, match="with other writers"):
+        world.coordinator.commit(txn.id, txn.nonce, Outcome(), intents=intents, ops=OPS)
+    assert world.visible() == ["a"]
+    aborted = world.open()
+    world.coordinator.abort(aborted.id, EndedBy.FENCE, cause="a newer one")
+    with pytest.raises(TransactionAbortedError):
+        world.coordinator.commit(aborted.id, aborted.nonce, Outcome(), intents=(), ops=OPS)
+
+
 def test_too_many_segments_for_one_step_take_single_ones(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
