@@ -5581,6 +5581,27 @@ MUTATIONS: tuple[Mutation, ...] = (
             "            if self._delay",
         ),
     ),
+    mutation(
+        "what is left in a sealed segment waits for messages that it never gets",
+        "",
+        f"{DELAYS}::"
+        "test_what_is_left_in_sealed_segments_does_not_wait_if_their_children_have_the_messages",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "lambda: self._messages_ahead(topologies, positions)",
+            "lambda: sum(b.messages for b in self._backlogs(starts, ends).values())",
+        ),
+    ),
+    mutation(
+        "messages that cannot be read yet begin one small micro-batch after another",
+        "",
+        f"{DELAYS}::test_messages_behind_those_that_a_transaction_holds_back_do_not_count",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "self._snapshot.readable.items() if key in reach}",
+            "self._snapshot.readable.items()}",
+        ),
+    ),
     # --- positions at a time ---------------------------------------------------------------------
     mutation(
         "a search for a time takes clocks to be in order",
