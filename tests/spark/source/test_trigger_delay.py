@@ -163,12 +163,12 @@ def test_messages_behind_those_that_a_transaction_holds_back_do_not_count(
     assert source.comes(), "the first one"
     monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
     source.write(1)
-    held = source.begin(1)
-    held.writers.finish()
+    blocking = source.begin(1)
+    blocking.writers.finish()
     source.split()
     source.write(5)
     assert not source.ask(), "a batch would read one message, and leave the child waiting"
-    held.abort()
+    blocking.abort()
     assert source.ask()
     assert source.ask()
     assert source.lag()["messagesBehindLatest"] == 0
