@@ -96,7 +96,11 @@ class Scaler:
     def judge(
         self, topology: Topology, policy: ScalingPolicy, before: TopicLoad | None
     ) -> Decision:
-        """Look at a topic, note what was seen, and decide."""
+        """Look at a topic, note what was seen, and decide.
+
+        A segment whose keys all have one hash is left as it is, and keeps no other from being
+        split or merged.
+        """
         if topology.unfinished:
             return Decision((), "a change of it is under way")
         counts = {s.descriptor: self._log.appended(s.ref) for s in topology.active}
@@ -110,18 +114,15 @@ class Scaler:
                 instance_id=topology.instance_id,
             )
         active = [ActiveSegment(s.descriptor, s.hash_start, s.hash_end) for s in topology.active]
-        decision = decide(active, seen, policy)
-        if decision.what != "split":
-            return decision
-        [name] = decision.segments
-        hashes = recent_hashes(self._log, topology.segment(name))
-        if len(hashes) == 1:
-            return Decision(
-                (),
-                f"segment {name} is hot ({decision.why}), but all of its keys have one hash, which "
-                "no split can share out. Look for a key that nearly all rows have",
-            )
-        return decision
+        one_hash: set[str] = set()
+        while True:
+            decision = decide(active, seen, policy, one_hash)
+            if decision.what != "split":
+                return decision
+            [name] = decision.segments
+            if len(recent_hashes(self._log, topology.segment(name))) != 1:
+                return decision
+            one_hash.add(name)
 
     def _apply(self, topology: Topology, decision: Decision) -> None:
         changes = self._topics.changes

@@ -16,8 +16,8 @@ Three rules keep a topic from swinging between split and merge:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -262,7 +262,12 @@ class Decision:
         return "split" if len(self.segments) == 1 else "merge"
 
 
-def decide(active: Sequence[ActiveSegment], seen: TopicLoad, policy: ScalingPolicy) -> Decision:
+def decide(
+    active: Sequence[ActiveSegment],
+    seen: TopicLoad,
+    policy: ScalingPolicy,
+    one_hash: Collection[str] = (),
+) -> Decision:
     """Decide what to do next with a topic: one change at a time.
 
     Parameters
@@ -272,10 +277,27 @@ def decide(active: Sequence[ActiveSegment], seen: TopicLoad, policy: ScalingPoli
     seen : TopicLoad
         The last measurement; its time is now.
     policy : ScalingPolicy
+    one_hash : collection of str
+        Segments of which no split would halve the load. They keep no other from being changed.
     """
     if not policy.enabled:
         return Decision((), "scaling is off for this topic")
-    return _split(active, seen, policy) or _merge(active, seen, policy) or _nothing(seen, policy)
+    wanted = _wanted(active, seen, policy)
+    left = [
+        f"segment {name} should be split ({why}), but all of its keys have one hash, which no "
+        "split can share out. Look for a key that nearly all rows have"
+        for name, why in wanted
+        if name in one_hash
+    ][:1]
+    wanted = [(name, why) for name, why in wanted if name not in one_hash]
+    if wanted and len(active) >= policy.max_segments:
+        name, why = wanted[0]
+        left.append(f"segment {name} is hot ({why}), but max_segments are there")
+        wanted = []  # until a merge makes room
+    decision = _split(wanted, active, seen, policy) or _merge(active, seen, policy)
+    if decision is None:
+        return Decision((), "; ".join(left)) if left else _nothing(seen, policy)
+    return replace(decision, why="; ".join((decision.why, *left)))
 
 
 def _rates(
@@ -289,30 +311,39 @@ def _rates(
     return rates
 
 
-def _split(
+def _wanted(
     active: Sequence[ActiveSegment], seen: TopicLoad, policy: ScalingPolicy
-) -> Decision | None:
+) -> list[tuple[str, str]]:
+    """Return the segments that should be split, the fullest one first, and why."""
     loads = _rates(active, seen, policy)
     wide = [s.name for s in active if s.hash_end > s.hash_start and s.name in loads]
-    if not wide:
-        return None
-    most = max(wide, key=lambda name: (loads[name], name))
+    wide.sort(key=lambda name: -loads[name])
     if len(active) < policy.min_segments:
-        return Decision((most,), f"there are {len(active)} segments, fewer than min_segments")
-    for name in sorted(wide, key=lambda name: -loads[name]):
+        why = f"there are {len(active)} segments, fewer than min_segments"
+        return [(name, why) for name in wide]
+    wanted = []
+    for name in wide:
         since, hot = seen.segments[name].hot_since_ms, _why_hot(name, loads, policy)
-        if since is None or hot is None or seen.at_ms - since < policy.hot_for_ms:
-            continue
-        why = f"{hot}, for {(seen.at_ms - since) / 1000:.0f} s now"
-        if len(active) >= policy.max_segments:
-            return Decision((), f"segment {name} is hot ({why}), but max_segments are there")
-        left_ms = seen.changed_ms + policy.split_pause_ms - seen.at_ms
-        if left_ms > 0:
-            return Decision(
-                (), f"segment {name} is hot ({why}), but the pause lasts {left_ms / 1000:.0f} s yet"
-            )
-        return Decision((name,), why)
-    return None
+        if since is not None and hot is not None and seen.at_ms - since >= policy.hot_for_ms:
+            wanted.append((name, f"{hot}, for {(seen.at_ms - since) / 1000:.0f} s now"))
+    return wanted
+
+
+def _split(
+    wanted: Sequence[tuple[str, str]],
+    active: Sequence[ActiveSegment],
+    seen: TopicLoad,
+    policy: ScalingPolicy,
+) -> Decision | None:
+    if not wanted:
+        return None
+    name, why = wanted[0]
+    left_ms = seen.changed_ms + policy.split_pause_ms - seen.at_ms
+    if left_ms > 0 and len(active) >= policy.min_segments:
+        return Decision(
+            (), f"segment {name} is hot ({why}), but the pause lasts {left_ms / 1000:.0f} s yet"
+        )
+    return Decision((name,), why)
 
 
 def _merge(

@@ -2517,13 +2517,59 @@ MUTATIONS: tuple[Mutation, ...] = (
         "PIP-483",
         f"{SCALING}::test_the_policy_decides_by_table, "
         "test_a_load_that_stays_the_same_settles_and_never_swings",
-        Edit(f"{SEGMENTS}/scaling.py", "if len(active) >= policy.max_segments:", "if False:"),
+        Edit(
+            f"{SEGMENTS}/scaling.py",
+            "if wanted and len(active) >= policy.max_segments:",
+            "if False:",
+        ),
     ),
     mutation(
         "a policy may merge what it has just split",
         "PIP-483",
         f"{SCALING}::test_a_policy_that_would_swing_or_run_away_is_refused",
         Edit(f"{SEGMENTS}/scaling.py", '"merge_below": (0, 0.5)', '"merge_below": (0, 1)'),
+    ),
+    mutation(
+        "a hot segment of one key keeps the others of its topic from being scaled",
+        "PIP-483",
+        f"{SCALING}::test_a_segment_with_a_single_key_stops_no_other_from_being_split_or_merged",
+        Edit(
+            f"{SEGMENTS}/scaler.py",
+            "            one_hash.add(name)\n",
+            "            one_hash.update(segment.name for segment in active)\n",
+        ),
+    ),
+    mutation(
+        "a segment of one key is taken for one that a split would relieve",
+        "PIP-483",
+        f"{SCALING}::test_a_segment_whose_keys_all_have_one_hash_keeps_no_other_from_being_changed",
+        Edit(
+            f"{SEGMENTS}/scaling.py",
+            "    wanted = [(name, why) for name, why in wanted if name not in one_hash]\n",
+            "",
+        ),
+    ),
+    mutation(
+        "at the maximum a hot segment keeps cold neighbours from making room for its split",
+        "PIP-483",
+        f"{SCALING}::test_the_policy_decides_by_table, "
+        "test_merges_at_the_maximum_and_beside_a_hot_key_settle_as_well",
+        Edit(
+            f"{SEGMENTS}/scaling.py",
+            "        wanted = []  # until a merge makes room\n",
+            "        return Decision((), left[-1])\n",
+        ),
+    ),
+    mutation(
+        "in the pause before a split something is merged, which begins the pause anew",
+        "PIP-483",
+        f"{SCALING}::test_what_is_hot_waits_out_the_pause_before_anything_is_merged",
+        Edit(
+            f"{SEGMENTS}/scaling.py",
+            "    if left_ms > 0 and len(active) >= policy.min_segments:\n",
+            "    if left_ms > 0 and len(active) >= policy.min_segments:\n        return None\n"
+            "    if False:\n",
+        ),
     ),
     # --- metrics: they may lack something, and never tell what was not, nor get in the way --------
     mutation(
@@ -5660,6 +5706,27 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/stream.py",
             "            if self._available is None and self._delay",
             "            if self._delay",
+        ),
+    ),
+    mutation(
+        "what is left in a sealed segment waits for messages that it never gets",
+        "",
+        f"{DELAYS}::"
+        "test_what_is_left_in_sealed_segments_does_not_wait_if_their_children_have_the_messages",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "lambda: self._messages_ahead(topologies, positions)",
+            "lambda: sum(b.messages for b in self._backlogs(starts, ends).values())",
+        ),
+    ),
+    mutation(
+        "messages that cannot be read yet begin one small micro-batch after another",
+        "",
+        f"{DELAYS}::test_messages_behind_those_that_a_transaction_holds_back_do_not_count",
+        Edit(
+            f"{SOURCE_CODE}/stream.py",
+            "self._snapshot.readable.items() if key in reach}",
+            "self._snapshot.readable.items()}",
         ),
     ),
     # --- positions at a time ---------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -78,6 +80,14 @@ def seen(
         (seen(50, 100, changed=NOW - 60_000), "split", ("s1",), "100%"),
         # Bounds.
         (seen(120, 130, 120, 120, 120), "nothing", (), "max_segments are there"),
+        # At the maximum cold neighbours make room, but no sooner than otherwise.
+        (seen(150, 1, 60, 1, 1), "merge", ("s3", "s4"), "s0 is hot"),
+        (seen(150, 1, 60, 1, 1), "merge", ("s3", "s4"), "max_segments are there"),
+        (seen(150, 1, 60, 1, 60), "nothing", (), "max_segments are there"),
+        (seen(150, 30, 30, 1, 30), "nothing", (), "max_segments are there"),
+        (seen(150, 1, 1, 1, 1, cold=NOW - 299_999), "nothing", (), "max_segments are there"),
+        (seen(150, 1, 1, 1, 1, changed=NOW - 119_000), "nothing", (), "the pause lasts 1 s yet"),
+        (seen(150, 1, 1, 1, 1, changed=NOW - 119_000), "nothing", (), "max_segments are there"),
         (seen(10), "split", ("s0",), "fewer than min_segments"),
         (seen(1, 1), "nothing", (), "1% to 1%"),
         # Cold neighbours, the coldest ones first; never a cold and a warm one.
@@ -101,6 +111,45 @@ def test_the_policy_decides_by_table(
     decision = decide(active(len(load.segments)), load, POLICY)
     assert (decision.what, decision.segments) == (what, tuple(segments)), decision
     assert why in decision.why
+
+
+@pytest.mark.parametrize(
+    "load, one_hash, what, segments, whys",
+    [
+        # The next one that is hot, or cold neighbours, come instead.
+        (seen(150, 120, 60), ("s0",), "split", ("s1",), ["120%", "s0 should be split", "one hash"]),
+        (seen(150, 120, 60), ("s1",), "split", ("s0",), ["150%"]),
+        (seen(150, 1, 1), ("s0",), "merge", ("s1", "s2"), ["2%", "s0 should be split"]),
+        (seen(150, 120, 60), ("s0", "s1"), "nothing", (), ["s0 should be split"]),
+        # With the same bounds and pauses as ever.
+        (seen(150, 120, changed=NOW - 59_000), ("s0",), "nothing", (), ["1 s yet", "one hash"]),
+        (seen(150, 1, 1, changed=NOW - 119_000), ("s0",), "nothing", (), ["1 s yet", "one hash"]),
+        (seen(150, 1, 1, cold=NOW - 299_999), ("s0",), "nothing", (), ["one hash"]),
+        (seen(150, 1), ("s0",), "nothing", (), ["s0 should be split"]),
+        (seen(150, 120, 60, 60, 60), ("s0",), "nothing", (), ["s1 is hot", "max_segments", "one"]),
+        # Nor does the fullest one keep the others below the minimum.
+        (seen(10), ("s0",), "nothing", (), ["fewer than min_segments", "one hash"]),
+    ],
+)
+def test_a_segment_whose_keys_all_have_one_hash_keeps_no_other_from_being_changed(
+    load: TopicLoad, one_hash: Sequence[str], what: str, segments: Sequence[str], whys: list[str]
+) -> None:
+    decision = decide(active(len(load.segments)), load, POLICY, one_hash)
+    assert (decision.what, decision.segments) == (what, tuple(segments)), decision
+    assert all(why in decision.why for why in whys), decision.why
+
+
+def test_below_the_minimum_the_fullest_segment_that_can_be_split_is_split() -> None:
+    policy = replace(POLICY, min_segments=4)
+    load = seen(10, 30, 20)
+    assert decide(active(3), load, policy).segments == ("s1",)
+    assert decide(active(3), load, policy, ["s1"]).segments == ("s2",)
+    assert decide(active(3), load, policy, ["s0", "s1", "s2"]).segments == ()
+
+
+def test_what_is_hot_waits_out_the_pause_before_anything_is_merged() -> None:
+    policy = replace(POLICY, merge_pause_ms=0)
+    assert decide(active(3), seen(150, 1, 1, changed=NOW - 59_000), policy).what == "nothing"
 
 
 def test_a_policy_that_is_off_does_nothing() -> None:
@@ -204,6 +253,50 @@ def test_a_load_that_stays_the_same_settles_and_never_swings() -> None:
         assert last_change < 3600, f"{rows_per_s} rows/s never settle"
 
 
+@pytest.mark.parametrize(
+    "keys, end",
+    [
+        # One key that no split can share out, and a hot range, at the maximum: there is room then.
+        ({0x0000: 150.0, 0x3333: 60, 0x4444: 60, 0x8000: 1, 0xA000: 1, 0xE000: 1}, 4),
+        # Nothing can be split, and the rest is cold.
+        ({0x0000: 150.0, 0x4444: 1, 0x8000: 1, 0xA000: 1, 0xE000: 1}, 2),
+        # Everything is hot.
+        (dict.fromkeys(range(0, 0x10000, 0x0800), 60.0), 5),
+    ],
+)
+def test_merges_at_the_maximum_and_beside_a_hot_key_settle_as_well(
+    keys: Mapping[int, float], end: int
+) -> None:
+    """Drive the policy by a simulated topic: each key has a hash and a constant load."""
+    segments = active(5)
+    counts, load = dict.fromkeys(("s0", "s1", "s2", "s3", "s4"), 0.0), None
+    number, last_change = 5, 0
+    for second in range(0, 7200, 30):
+        own = {s.name: [k for k in keys if s.hash_start <= k <= s.hash_end] for s in segments}
+        counts = {
+            name: counts.get(name, 0.0) + sum(keys[key] for key in hashes) * 30
+            for name, hashes in own.items()
+        }
+        load = look(load, second, {name: int(count) for name, count in counts.items()})
+        one_hash = [name for name, hashes in own.items() if len(hashes) == 1]
+        decision = decide(segments, load, POLICY, one_hash)
+        if not decision.segments:
+            continue
+        last_change = second
+        taken = [segment for segment in segments if segment.name in decision.segments]
+        low, high = taken[0].hash_start, taken[-1].hash_end
+        cuts = [low, sorted(own[taken[0].name])[1]] if len(taken) == 1 else [low]
+        made = [
+            ActiveSegment(f"s{number + n}", at, until - 1)
+            for n, (at, until) in enumerate(pairwise([*cuts, high + 1]))
+        ]
+        number += len(made)
+        at = segments.index(taken[0])
+        segments[at : at + len(taken)] = made
+    assert len(segments) == end
+    assert last_change < 3600, "it never settles"
+
+
 # -- changes ---------------------------------------------------------------------------------------
 
 TOPIC = TopicName.parse("growing")
@@ -274,6 +367,29 @@ def test_a_segment_with_a_single_key_is_not_split(run: Components) -> None:
     assert "all of its keys have one hash" in decision.why
     write(run, [None] * 10_000, 0)  # type: ignore[list-item]
     assert after(run, 60).decision.segments == (), "the last keys are looked at"
+
+
+def test_a_segment_with_a_single_key_stops_no_other_from_being_split_or_merged(
+    run: Components,
+) -> None:
+    run.topics.changes.split(TOPIC, "1")
+    run.topics.changes.split(TOPIC, "3")
+    assert shape(run) == ["0000-7fff-0", "8000-bfff-2", "c000-dfff-4", "e000-ffff-5"]
+    after(run, 0)
+    write(run, [b"the only one"] * 20_000, 0)
+    write(run, [b"key-%d" % n for n in range(9_000)], 2)
+    split = after(run, 61).decision
+    assert (split.what, split.segments) == ("split", ("8000-bfff-2",))
+    assert "segment 0000-7fff-0 should be split" in split.why
+    merged = []
+    for _ in range(10):
+        write(run, [b"the only one"] * 20_000, 0)
+        decision = after(run, 61).decision
+        if decision.what == "merge":
+            merged.append(decision.why)
+    assert len(merged) == 2
+    assert all("all of its keys have one hash" in why for why in merged)
+    assert shape(run)[0] == "0000-7fff-0"
 
 
 def test_rows_without_keys_are_shared_out_by_a_split_in_the_middle(run: Components) -> None:

@@ -265,14 +265,23 @@ class SourcePlanner:
         DataLossError
             If a segment was deleted before it was read to its end.
         """
-        orders = {}
-        for name, topology in topologies.items():
-            topic = start.topics.get(name)
-            at = {d: item.position for d, item in topic.segments.items()} if topic else {}
-            order = orders[name] = ReadingOrder.of(topology, at, known=topic is not None)
+        orders = _orders(topologies, start)
+        positions = start.positions()
+        for name, order in orders.items():
             for segment in order.lost:
-                self.require_not_deleted(segment, at.get(segment.descriptor, EARLIEST))
+                read_to = positions.get((name, segment.descriptor), EARLIEST)
+                self.require_not_deleted(segment, read_to)
         return orders
+
+    def within_reach(
+        self, topologies: Mapping[str, Topology], end: SourceOffset
+    ) -> set[SegmentKey]:
+        """Tell which segments a reader has come to that has read up to `end`."""
+        return {
+            (name, descriptor)
+            for name, order in _orders(topologies, end).items()
+            for descriptor in order.passed | order.released
+        }
 
     def require_not_deleted(self, segment: Segment, read_to: Position) -> None:
         """Raise for a segment that was deleted before it was read to its end.
@@ -624,6 +633,15 @@ class SourcePlanner:
             )
             for key, (start, end) in ranges.items()
         }
+
+
+def _orders(topologies: Mapping[str, Topology], read: SourceOffset) -> dict[str, ReadingOrder]:
+    orders = {}
+    for name, topology in topologies.items():
+        topic = read.topics.get(name)
+        at = {d: item.position for d, item in topic.segments.items()} if topic else {}
+        orders[name] = ReadingOrder.of(topology, at, known=topic is not None)
+    return orders
 
 
 def _sealed_ends(

@@ -197,7 +197,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Spark takes one limit only, so it asks with that one or with none: all options hold then.
         if not isinstance(limit, ReadAllAvailable):
             if self._available is None and self._delay.waits(
-                lambda: sum(b.messages for b in self._backlogs(starts, ends).values())
+                lambda: self._messages_ahead(topologies, positions)
             ):
                 return self._unmoved(start, read, topologies)
             max_rows = self._options.get("maxMessagesPerTrigger")
@@ -220,6 +220,20 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         now = self._planner.offset(topologies, read.positions(), drained=read.drained())
         skipped = SourceOffset.from_json(start).pruned(topologies)
         return now.to_json() if skipped or read.lacks(now) else start
+
+    def _messages_ahead(
+        self, topologies: Mapping[str, Topology], positions: Mapping[SegmentKey, Position]
+    ) -> int:
+        """Count the messages that can be read, be it in this micro-batch or in those after it.
+
+        A sealed segment gets no more messages. So what is left in one does not wait for them:
+        those in its children count as well. They do not count behind messages that a transaction
+        holds back: what can be read of the parents would begin one small batch after another.
+        """
+        assert self._latest is not None
+        reach = self._planner.within_reach(topologies, self._latest)
+        ends = {key: item.end for key, item in self._snapshot.readable.items() if key in reach}
+        return sum(backlog.messages for backlog in self._backlogs(positions, ends).values())
 
     def _backlogs(
         self, starts: Mapping[SegmentKey, Position], ends: Mapping[SegmentKey, Position]

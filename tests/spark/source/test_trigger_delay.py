@@ -15,6 +15,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import RangeSize, SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import hash_of
 from pulsar_txn_spark.spark.source.idle import IdleWatch
 from pulsar_txn_spark.spark.source.lag import Lag
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
@@ -56,10 +57,22 @@ class Source:
         self.written = 0
 
     def write(self, count: int) -> None:
+        task = self.begin(count)
+        task.commit(task.writers.finish())
+
+    def begin(self, count: int) -> Task:
+        """Write in a transaction that stays open."""
         task = Task(self.run, f"write {self.written}")
         task.writers.append(TOPIC, record_batch([("k", n) for n in range(count)]))
-        task.commit(task.writers.finish())
         self.written += 1
+        return task
+
+    def split(self) -> None:
+        """Split the segment that has the key's next rows."""
+        at = hash_of(b"k")
+        topology = self.run.topics.require(TOPIC)
+        [segment] = [s for s in topology.active if s.hash_start <= at <= s.hash_end]
+        self.run.topics.changes.split(TOPIC, segment.descriptor)
 
     def ask(self, limit: ReadLimit | None = None) -> bool:
         """Ask once; tell whether there is a micro-batch."""
@@ -113,6 +126,88 @@ def test_a_micro_batch_waits_for_messages_or_for_the_delay_and_the_first_one_for
     source.write(1)
     source.reader.prepareForTriggerAvailableNow()
     assert source.comes(), "and so does Trigger.AvailableNow"
+    source.close()
+
+
+@pytest.mark.parametrize("generations", [1, 3])
+def test_what_is_left_in_sealed_segments_does_not_wait_if_their_children_have_the_messages(
+    redis_path: str,
+    redis_client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    generations: int,
+) -> None:
+    source = Source(redis_path, 1, minMessagesPerTrigger="5", maxTriggerDelay="15min")
+    source.write(1)
+    assert source.comes(), "the first one"
+    monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
+    for _ in range(generations):
+        source.write(1)
+        source.split()
+    assert not source.ask(), "nothing has come since"
+    assert source.lag()["messagesBehindLatest"] == generations
+    source.write(5)
+    for left in reversed(range(generations)):
+        assert source.ask()
+        assert source.lag()["messagesBehindLatest"] == 5 + left
+    assert source.ask(), "there are five in the last child"
+    source.write(4)
+    assert not source.ask()
+    source.close()
+
+
+def test_messages_behind_those_that_a_transaction_holds_back_do_not_count(
+    redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(redis_path, 1, minMessagesPerTrigger="5", maxTriggerDelay="15min")
+    source.write(1)
+    assert source.comes(), "the first one"
+    monkeypatch.setattr(IdleWatch, "unchanged_since", lambda *_: False)
+    source.write(1)
+    blocking = source.begin(1)
+    blocking.writers.finish()
+    source.split()
+    source.write(5)
+    assert not source.ask(), "a batch would read one message, and leave the child waiting"
+    blocking.abort()
+    assert source.ask()
+    assert source.ask()
+    assert source.lag()["messagesBehindLatest"] == 0
+    source.close()
+
+
+def test_waiting_for_the_messages_of_children_asks_for_nothing_while_nothing_happens(
+    redis_path: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(redis_path, 1, minMessagesPerTrigger="5", maxTriggerDelay="15min")
+    source.write(1)
+    assert source.comes(), "the first one"
+    source.write(1)
+    source.split()
+    source.write(1)
+    while source.lag()["messagesBehindLatest"] != 2:
+        assert not source.ask()
+    watcher = source.reader._idle._watcher
+    assert watcher is not None
+    watcher._recheck_s = 3600.0
+    assert not any(source.ask() for _ in range(10)), "what has happened is known then"
+    measured = []
+    measure = EmbeddedSegmentLog.measure
+
+    def count(log: EmbeddedSegmentLog, *range_: Any) -> RangeSize:
+        measured.append(range_)
+        return measure(log, *range_)
+
+    monkeypatch.setattr(EmbeddedSegmentLog, "measure", count)
+    watcher._due.update(watcher._segments)
+    assert not source.ask(), "a poll"
+    assert len(measured) == 2, "the rest of the parent, and what the child has"
+    assert source.lag()["messagesBehindLatest"] == 2
+    before = source.run.store.round_trips
+    assert not any(source.ask() for _ in range(50))
+    assert source.run.store.round_trips == before
+    assert len(measured) == 2
+    source.write(3)
+    assert source.comes(), "the event of a child ends the wait"
     source.close()
 
 
