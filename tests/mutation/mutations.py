@@ -5792,6 +5792,16 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        is_later = False\n",
         ),
     ),
+    mutation(
+        "a reset to a time forgets behind an empty segment what its parent has later",
+        "INV-10",
+        f"{ADMINS}::test_a_reset_to_a_time_says_behind_an_empty_segment_what_its_parent_says",
+        Edit(
+            "pulsar_txn_spark/admin/subscriptions.py",
+            "        if is_later or (move is not None and _leaves_unread(segment, move)):\n",
+            "        if move is not None and _leaves_unread(segment, move):\n",
+        ),
+    ),
     # --- the plug-in of brokers: its own tests run when the jar is built --------------------------
     mutation(
         "a broker's buffer appends before it blocks consumers",
