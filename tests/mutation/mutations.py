@@ -5061,6 +5061,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "of several starts that died the last one says what came later",
+        "INV-13",
+        f"{STARTS}::"
+        "test_a_segment_that_came_between_two_starts_that_died_is_read_from_its_first_row",
+        Edit(
+            f"{SOURCE_CODE}/starting_offsets.py",
+            "min(cursor.next_segment, numbers.get(topic, cursor.next_segment))",
+            "cursor.next_segment",
+        ),
+    ),
+    mutation(
         "a repeated first batch begins elsewhere",
         "INV-7",
         f"{STARTS}::test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began",

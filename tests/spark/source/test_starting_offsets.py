@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
-from unittest.mock import Mock
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -253,22 +253,8 @@ class Crash(Exception):  # noqa: N818 — not an error of anybody's
     pass
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest", "subscription", None])
-@pytest.mark.parametrize(
-    "created", [slice(0), slice(1), slice(2), slice(1, None)], ids=["none", "1", "2", "children"]
-)
-def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
-    run: Components,
-    query: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    created: slice,
-    start: str | None,
-) -> None:
-    create(run, A)
-    write(run, A, 1)
-    [parent] = run.topics.require(A).segments
-    run.topics.changes.split(A, parent.descriptor)
-    write(run, A, 2, 3)
+def start_and_die(reader: StreamingQuery, created: slice) -> None:
+    """Let a query's start die when it has created only these of its cursors, and restart it."""
     create_cursors = RedisSubscriptionStore.create_cursors
 
     def dying(
@@ -280,15 +266,29 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
         create_cursors(store, subscription, dict(list(starts.items())[created]), mark)
         raise Crash
 
+    dies = mock.patch.object(RedisSubscriptionStore, "create_cursors", dying)
+    with dies, pytest.raises(Crash):
+        reader.trigger()
+    reader.restart()
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "subscription", None])
+@pytest.mark.parametrize(
+    "created", [slice(0), slice(1), slice(2), slice(1, None)], ids=["none", "1", "2", "children"]
+)
+def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
+    run: Components, query: Make, created: slice, start: str | None
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    [parent] = run.topics.require(A).segments
+    run.topics.changes.split(A, parent.descriptor)
+    write(run, A, 2, 3)
     options = {"topic": str(A), "subscription": "s"}
     if start:
         options["startingOffsets"] = start
     reader = query("q", **options)
-    with monkeypatch.context() as dead:
-        dead.setattr(RedisSubscriptionStore, "create_cursors", dying)
-        with pytest.raises(Crash):
-            reader.trigger()
-    reader.restart()
+    start_and_die(reader, created)
     reader.trigger()
     write(run, A, 4)
     for _ in range(4):
@@ -296,6 +296,22 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
     reader.run_all()
     expected = [1, 2, 3, 4] if start in ("earliest", "subscription") else [4]
     assert sorted(reader.values) == expected
+
+
+def test_a_segment_that_came_between_two_starts_that_died_is_read_from_its_first_row(
+    run: Components, query: Make
+) -> None:
+    """Each start notes which segments came later than itself: what the first one says counts."""
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="latest")
+    start_and_die(reader, slice(1))
+    write(run, A, 2)
+    split(run, A, 0)
+    start_and_die(reader, slice(2))  # one child has a cursor now, the other one has none
+    write(run, A, *range(10, 40))
+    reader.run_all()
+    assert sorted(reader.values) == [2, *range(10, 40)]
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest", None])
@@ -555,7 +571,7 @@ def test_a_query_reads_nothing_of_a_subscription_that_is_anothers(
     [segment] = run.topics.require(A).segments
     run.store.subscriptions.delete_cursor(segment.ref.id, "s")
     run.store.subscriptions.claim_cursor(segment.ref.id, "s", "another", 99, EARLIEST)
-    read = Mock(side_effect=AssertionError("a segment was read"))
+    read = mock.Mock(side_effect=AssertionError("a segment was read"))
     monkeypatch.setattr(EmbeddedSegmentLog, "read_each", read)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query another"):
         reader.trigger()
