@@ -2381,6 +2381,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "retention begins a segment for a start that has died before it",
+        "INV-13",
+        f"{STARTS}::test_retention_begins_no_segment_for_a_start_that_has_died_before_it",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "        if mark and not here.queries[name]\n",
+            "        if False\n",
+        ),
+    ),
+    mutation(
+        "a start that dies behind the verdict of a sweep is not seen",
+        "INV-13",
+        f"{STARTS}::test_retention_begins_no_segment_for_a_start_that_has_died_before_it",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "if segment.ref.id not in retained or _starting(topology, segment, retained):",
+            "if segment.ref.id not in retained:",
+        ),
+    ),
+    mutation(
+        "a start that nobody finishes counts as through with its segment",
+        "what retention tells an operator is what it does",
+        f"{STARTS}::test_a_start_that_nobody_finishes_keeps_a_segment_until_its_subscription_is_"
+        "deleted_or_reset",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "                delete = False\n",
+            "",
+        ),
+    ),
+    mutation(
         "a subscription that is further is sent back to a child",
         "INV-10",
         f"{RETENTION}::test_a_subscription_that_is_further_is_not_sent_back_to_a_child",
