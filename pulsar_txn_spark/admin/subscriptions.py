@@ -63,7 +63,7 @@ def reset(
             _refuse_single(components, segment.ref, subscription)
     number = 0 if dry_run else components.store.meta.next_source_epoch()
     moves = []
-    unread: set[str] = set()  # ids of sealed segments of which something is left to read
+    unread: set[str] = set()  # ids of segments at whose end something is left to read
     for segment in segments:  # parents stand before their children
         is_later = any(parent in unread for parent in segment.parents)
         move = _reset(
@@ -71,9 +71,14 @@ def reset(
         )
         if move is not None:
             moves.append(move)
-            if segment.sealed and not segment.drained_at(move.after.taken_after[0]):
-                unread.add(segment.ref.id)
+        # One that was sealed without a row has nothing to read, but stands behind what has.
+        if is_later or (move is not None and _leaves_unread(segment, move)):
+            unread.add(segment.ref.id)
     return moves
+
+
+def _leaves_unread(segment: Segment, move: CursorMove) -> bool:
+    return segment.sealed and not segment.drained_at(move.after.taken_after[0])
 
 
 def _reset(

@@ -9,7 +9,8 @@ A segment that takes rows is trimmed from its beginning. One that was sealed, th
 subscription has read to its end, and whose retention is over, is deleted:
 
 1. *hand over*: each of its subscriptions gets a cursor before the first row of each child. Else
-   nobody would know any more that a subscription that has not begun with the child still needs it;
+   nobody would know any more that a subscription that has not begun with the child still needs it.
+   A query whose start has died before a child begins there elsewhere: the segment stays until then;
 2. *drained*: the topology says that everybody has read it;
 3. *retire*, in one step of the segment's metadata, which refuses while a pin, a pending
    acknowledgement or a subscription needs the segment. From here on every request to register
@@ -39,6 +40,7 @@ from pulsar_txn_spark.errors import (
     TopologyConflictError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.initial_cursor import InitialCursor, number_of
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
 from pulsar_txn_spark.segments.topic_lifecycle import remove_logs
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, TopicState, Topology
@@ -227,6 +229,29 @@ def drained(segment: Segment, needed: Mapping[str, Position | None]) -> bool:
     )
 
 
+def _starting(
+    topology: Topology, segment: Segment, retained: Mapping[str, RetainedPositions]
+) -> list[str]:
+    """Return the subscriptions whose query's start has come to a segment, but not to its children.
+
+    The start goes on, or its next attempt does, and begins in the children where it is to. A cursor
+    before their first row would pass for its own. Children that came after the start get one.
+    """
+    here = retained[segment.ref.id]
+    by_id = topology.by_id
+    children = [by_id[child] for child in segment.children if child in retained]
+    return [
+        name
+        for name, mark in here.query_start.items()
+        if mark and not here.queries[name]
+        if any(
+            number_of(child) < InitialCursor.parse(mark).next_segment
+            and name not in retained[child.ref.id].released
+            for child in children
+        )
+    ]
+
+
 class RetentionSweep:
     """Applies the retention of all topics.
 
@@ -377,6 +402,9 @@ class RetentionSweep:
                 and all(materialized[p] for p in siblings)
             )
             retained_by = sorted(who for who, at in bounds.items() if at == lowest < expired[id_])
+            if delete and (starting := _starting(topology, segment, retained)):
+                retained_by += [f"subscription {name}" for name in starting]
+                delete = False
             if delete and not segment.adopted:  # what was adopted keeps its data
                 others = self._log.backlogs_of_others(segment.ref)
                 retained_by += [f"Pulsar subscription {name}" for name in others]
@@ -465,12 +493,13 @@ class RetentionSweep:
     def _hand_over(self, topology: Topology, segment: Segment) -> list[str] | None:
         """Let the subscriptions of a segment stand in its children; return their names.
 
-        None if another sweep, which took this one for dead, has deleted the segment.
+        None if another sweep, which took this one for dead, has deleted the segment. Also if a
+        query's start has come to the segment, but not to its children.
         """
         topology = self._read(str(topology.topic)) or topology
         segments = topology.readable
         retained = dict(zip([s.ref.id for s in segments], self._retained(segments), strict=True))
-        if segment.ref.id not in retained:
+        if segment.ref.id not in retained or _starting(topology, segment, retained):
             return None
         needed = needs(topology, retained)
         here = retained[segment.ref.id]

@@ -23,7 +23,7 @@ from pulsar_txn_spark.errors import (
     SegmentNotFoundError,
     TopicNotFoundError,
 )
-from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -464,6 +464,29 @@ def test_a_reset_to_a_time_begins_a_child_at_its_beginning_if_its_parent_is_not_
     assert (stand(parent), stand(child.id)) == (at(0), EARLIEST)
     Admin(options).reset_subscription(NAME, SUB, to=second)
     assert (stand(parent), stand(child.id)) == (at(1), at(0))
+
+
+def test_a_reset_to_a_time_says_behind_an_empty_segment_what_its_parent_says(
+    run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that was sealed without a row has nothing left to read, and its own child has."""
+    write(run, b"old")
+    time_ms = moment(run)
+    write(run, b"new")
+    claim(run)
+    run.topics.changes.seal(TOPIC, "0")
+    run.topics.changes.seal(TOPIC, "1")
+    write(run, b"newest")
+    # The last row was written by a producer whose clock is behind.
+    last, position_at = segment(run, 2), EmbeddedSegmentLog.position_at
+    monkeypatch.setattr(
+        EmbeddedSegmentLog,
+        "position_at",
+        lambda log, ref, at_ms: None if ref.id == last else position_at(log, ref, at_ms),
+    )
+    moves = Admin(options).reset_subscription(NAME, SUB, to=time_ms)
+    after = [move.after for move in moves]
+    assert after == [MessagePosition.whole(place) for place in (at(0), EARLIEST, EARLIEST)]
 
 
 def test_what_is_not_decided_yet_is_not_skipped_however_old_it_is(

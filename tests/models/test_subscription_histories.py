@@ -3,8 +3,9 @@
 Beside them rows are written to two topics, segments change, everything is trimmed that nobody
 needs, and drivers die: between any two steps of a batch, in the middle of a start, or behind the
 decision of a transaction that they do not live to complete. An actor may also act in between two
-requests of another one. What each *stretch* of a subscription (from its start or reset to its next
-reset or deletion) must deliver, once, and what it must not deliver, a model says.
+requests of another one, and between a start that dies and its next attempt. What each *stretch* of
+a subscription (from its start or reset to its next reset or deletion) must deliver, once, and what
+it must not deliver, a model says.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
-from pulsar_txn_spark.store.records import EndedBy
+from pulsar_txn_spark.store.records import Code, EndedBy
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
@@ -77,6 +78,7 @@ class Stretch:
 
     def __init__(self, must: set[int], must_not: set[int]) -> None:
         self.must, self.must_not = must, must_not
+        self.begun: set[int] = set()  # topics in which its start died behind the last cursor
         self.readers: list[Reader] = []
 
     def require(self, *, whole: bool) -> None:
@@ -170,12 +172,14 @@ class History:
         self.run: Components = open_components(Options(self.options, Use.CONNECT))
         self.client = client.connect(self.options)
         self.times = random.Random(f"times {seed}")
+        self.starts = random.Random(f"starts {seed}")
         self.moments: list[tuple[int, frozenset[int]]] = []  # and what was written before
         self.written: set[int] = set()
         self.number = 0
         self.committed: set[int] = set()
         self.tasks: list[tuple[Task, list[int]]] = []
         self.live: dict[str, Stretch] = {}
+        self.beginning: Stretch | None = None
         self.over: list[Stretch] = []
         self.owner: dict[str, Reader | None] = {}
         self.names = iter(range(1_000))
@@ -223,6 +227,9 @@ class History:
         self.committed |= set(own)
         for stretch in self.live.values():
             stretch.must |= set(own)
+        if self.beginning is not None:
+            begun = self.beginning.begun
+            self.beginning.must |= {value for value in own if value % len(TOPICS) in begun}
 
     def write(self) -> None:
         self.note_moment()
@@ -316,7 +323,7 @@ class History:
         found = Stretch(set(), set())
         yield found
         if start == "earliest":
-            found.must = self.available()
+            found.must |= self.available()
         elif nothing_open:
             # What lies behind an open transaction is not readable yet, and comes later.
             found.must_not = set(before)
@@ -331,8 +338,9 @@ class History:
             return
         name = f"sub-{next(self.names)}"
         start = self.random.choice(["earliest", "latest"])
-        with self.stretch(name, start) as stretch:
+        with self.stretch(name, start) as self.beginning:
             self.owner[name] = self.reader(name, start)
+        stretch, self.beginning = self.live[name], None
         stretch.readers.append(self.reader_of(name))
 
     def reader(self, name: str, start: str) -> Reader:
@@ -348,6 +356,7 @@ class History:
             if self.random.random() < 0.5:
                 options["maxPartitions"] = "1"  # one task reads all segments
             query = StreamingQuery(self.run, self.path, f"q-{next(self.names)}", **options)
+            self.die_in_the_start(query, name)
             while True:
                 try:
                     query.trigger(self.random.choice(["", "planned", "read"]))
@@ -356,6 +365,42 @@ class History:
                 return QueryReader(query)
         finally:
             self.busy.discard(name)
+
+    def die_in_the_start(self, query: StreamingQuery, name: str) -> None:
+        """Let a start die behind some of its cursors, again and again, and others act meanwhile."""
+        create_cursors = RedisSubscriptionStore.create_cursors
+        for _ in range(self.starts.choice([0, 0, 1, 2, 3])):
+            left = self.starts.randint(0, 3)
+
+            def dying(
+                store: RedisSubscriptionStore, subscription: str, starts: Any, mark: str = ""
+            ) -> Any:
+                nonlocal left
+                answers = []
+                for segment, start in starts.items():
+                    if left == 0:
+                        raise Killed
+                    answers += create_cursors(store, subscription, {segment: start}, mark)
+                    left -= answers[-1].code is Code.OK
+                return answers
+
+            dies = mock.patch.object(RedisSubscriptionStore, "create_cursors", dying)
+            with dies, contextlib.suppress(Killed):
+                query.reader.initialOffset()
+            query.restart()
+            if self.beginning is not None:
+                self.beginning.begun |= self.known_in(name)
+            for act in self.starts.choices([self.write, self.change, self.sweep], k=3):
+                act()
+
+    def known_in(self, name: str) -> set[int]:
+        """Return the topics with a cursor of a subscription in each of their segments."""
+        found = set()
+        for at, topic in enumerate(TOPICS):
+            ids = [segment.ref.id for segment in self.run.topics.require(topic).readable]
+            if all(self.run.store.subscriptions.read_cursors(ids, name)):
+                found.add(at)
+        return found
 
     def reader_of(self, name: str) -> Reader:
         found = self.owner[name]
@@ -515,6 +560,27 @@ class History:
             stretch.require(whole=True)
         self.require_one_owner()
 
+    def play_starts(self) -> None:
+        """Start subscriptions where segments change and go, and read each of them to the end."""
+        for _ in range(MOST_QUERIES):
+            for _ in range(self.starts.randint(1, 6)):
+                self.starts.choice([self.write, self.change])()
+            self.subscribe()
+        for _ in range(2):
+            self.write()
+            self.sweep()
+            for name in self.live:
+                while self.read_once(name):
+                    pass
+        for stretch in self.live.values():
+            stretch.require(whole=True)
+
+    def close(self) -> None:
+        for reader in self.owner.values():
+            if reader is not None:
+                reader.leave()
+        self.client.close()
+
     def require_one_owner(self) -> None:
         """A live subscription has a cursor in each active segment, or in a parent of it."""
         for name in self.live:
@@ -546,6 +612,17 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> dict[str, History]:
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
+def test_a_subscription_delivers_what_it_must_once_however_often_its_start_dies(
+    redis_path: str, redis_client: redis.Redis, seed: int
+) -> None:
+    history = History(redis_path, seed)
+    try:
+        history.play_starts()
+    finally:
+        history.close()
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
 def test_each_stretch_of_a_subscription_delivers_what_it_must_once(
     redis_path: str, redis_client: redis.Redis, beside: dict[str, History], seed: int
 ) -> None:
@@ -555,7 +632,4 @@ def test_each_stretch_of_a_subscription_delivers_what_it_must_once(
         history.play()
     finally:
         del beside["now"]
-        for reader in history.owner.values():
-            if reader is not None:
-                reader.leave()
-        history.client.close()
+        history.close()

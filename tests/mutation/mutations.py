@@ -2381,6 +2381,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "retention begins a segment for a start that has died before it",
+        "INV-13",
+        f"{STARTS}::test_retention_begins_no_segment_for_a_start_that_has_died_before_it",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "        if mark and not here.queries[name]\n",
+            "        if False\n",
+        ),
+    ),
+    mutation(
+        "a start that dies behind the verdict of a sweep is not seen",
+        "INV-13",
+        f"{STARTS}::test_retention_begins_no_segment_for_a_start_that_has_died_before_it",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "if segment.ref.id not in retained or _starting(topology, segment, retained):",
+            "if segment.ref.id not in retained:",
+        ),
+    ),
+    mutation(
+        "a start that nobody finishes counts as through with its segment",
+        "what retention tells an operator is what it does",
+        f"{STARTS}::test_a_start_that_nobody_finishes_keeps_a_segment_until_its_subscription_is_"
+        "deleted_or_reset",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "                delete = False\n",
+            "",
+        ),
+    ),
+    mutation(
         "a subscription that is further is sent back to a child",
         "INV-10",
         f"{RETENTION}::test_a_subscription_that_is_further_is_not_sent_back_to_a_child",
@@ -5188,6 +5219,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "of several starts that died the last one says what came later",
+        "INV-13",
+        f"{STARTS}::"
+        "test_a_segment_that_came_between_two_starts_that_died_is_read_from_its_first_row",
+        Edit(
+            f"{SOURCE_CODE}/starting_offsets.py",
+            "min(cursor.next_segment, numbers.get(topic, cursor.next_segment))",
+            "cursor.next_segment",
+        ),
+    ),
+    mutation(
         "a repeated first batch begins elsewhere",
         "INV-7",
         f"{STARTS}::test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began",
@@ -5938,6 +5980,16 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/admin/subscriptions.py",
             "        is_later = any(parent in unread for parent in segment.parents)\n",
             "        is_later = False\n",
+        ),
+    ),
+    mutation(
+        "a reset to a time forgets behind an empty segment what its parent has later",
+        "INV-10",
+        f"{ADMINS}::test_a_reset_to_a_time_says_behind_an_empty_segment_what_its_parent_says",
+        Edit(
+            "pulsar_txn_spark/admin/subscriptions.py",
+            "        if is_later or (move is not None and _leaves_unread(segment, move)):\n",
+            "        if move is not None and _leaves_unread(segment, move):\n",
         ),
     ),
     # --- the plug-in of brokers: its own tests run when the jar is built --------------------------

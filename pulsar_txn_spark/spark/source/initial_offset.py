@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pulsar_txn_spark.errors import TopologyConflictError
 from pulsar_txn_spark.options import Offsets
 from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.segments.initial_cursor import InitialCursor
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import SegmentState, Topology
 from pulsar_txn_spark.spark.source.offset_options import (
@@ -17,7 +18,6 @@ from pulsar_txn_spark.spark.source.offset_options import (
 from pulsar_txn_spark.spark.source.offsets import SegmentKey, SourceOffset
 from pulsar_txn_spark.spark.source.planner import SourcePlanner
 from pulsar_txn_spark.spark.source.starting_offsets import (
-    InitialCursor,
     SubscriptionStart,
     resolve_start,
     start_of,

@@ -12,7 +12,7 @@ records two facts:
 - the start that it stands for, so that a query that dies before its first batch finds its own start
   again;
 - the number of the topic's next segment, which tells later segments from those whose cursor was not
-  created yet.
+  created yet. Of several starts that died one after the other, the first one's number counts.
 
 =========================  =====================================================================
 the process dies           what exists, and what the next start does
@@ -38,7 +38,8 @@ from dataclasses import dataclass
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Offsets, Options, Times
 from pulsar_txn_spark.position import EARLIEST, Position
-from pulsar_txn_spark.segments.topology import Segment, SegmentState, Topology
+from pulsar_txn_spark.segments.initial_cursor import InitialCursor, number_of
+from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.source.offset_options import (
     explicit_starting_offsets,
     starting_offsets,
@@ -47,37 +48,6 @@ from pulsar_txn_spark.spark.source.offsets import SegmentKey
 from pulsar_txn_spark.store.records import Cursor
 
 _AT_TIME = "time "
-
-
-@dataclass(frozen=True, slots=True)
-class InitialCursor:
-    """What an initial cursor records of the query's start.
-
-    Parameters
-    ----------
-    start : str
-        ``earliest``, ``latest``, ``subscription``, a time, or a digest of what was named.
-    next_segment : int
-        Segments of the topic with this number and higher ones could not be read at the start.
-    """
-
-    start: str
-    next_segment: int
-
-    def __str__(self) -> str:
-        return f"{self.start}|{self.next_segment}"
-
-    @classmethod
-    def at(cls, start: str, topology: Topology) -> InitialCursor:
-        """Return that of a start in a topic as it is now."""
-        planned = [s for s in topology.segments if s.state is SegmentState.PLANNED]
-        return cls(start, min([topology.next_segment, *map(number_of, planned)]))
-
-    @classmethod
-    def parse(cls, text: str) -> InitialCursor:
-        """Read the field of a cursor."""
-        start, _, number = text.rpartition("|")
-        return cls(start, int(number))
 
 
 def start_of(offsets: Offsets) -> str:
@@ -98,11 +68,6 @@ def _digest(by_topic: Mapping[str, object]) -> str:
         for name, where in (own.items() if isinstance(own, Mapping) else [("", own)])
     )
     return hashlib.sha256("\n".join(named).encode()).hexdigest()[:16]
-
-
-def number_of(segment: Segment) -> int:
-    """Return a segment's number in its topic; numbers rise with every change."""
-    return int(segment.descriptor.rpartition("-")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +147,10 @@ def _continued(
         raise _other_start_error(
             subscription, f"was begun by a query with another start ({', '.join(sorted(starts))})"
         )
-    numbers = {topic: cursor.next_segment for (topic, _), cursor in initial.items()}
+    # Each start that dies half-way leaves a mark of its own: the first one was before the others.
+    numbers: dict[str, int] = {}
+    for (topic, _), cursor in initial.items():
+        numbers[topic] = min(cursor.next_segment, numbers.get(topic, cursor.next_segment))
     later = {
         (name, segment.descriptor): EARLIEST
         for name, topology in topologies.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
-from unittest.mock import Mock
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -16,8 +16,9 @@ from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError, OptionError
 from pulsar_txn_spark.position import EARLIEST
-from pulsar_txn_spark.segments.retention import Retention
+from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import SegmentState
 from pulsar_txn_spark.store.records import Code, CursorStart
 from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
@@ -253,22 +254,8 @@ class Crash(Exception):  # noqa: N818 — not an error of anybody's
     pass
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest", "subscription", None])
-@pytest.mark.parametrize(
-    "created", [slice(0), slice(1), slice(2), slice(1, None)], ids=["none", "1", "2", "children"]
-)
-def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
-    run: Components,
-    query: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    created: slice,
-    start: str | None,
-) -> None:
-    create(run, A)
-    write(run, A, 1)
-    [parent] = run.topics.require(A).segments
-    run.topics.changes.split(A, parent.descriptor)
-    write(run, A, 2, 3)
+def start_and_die(reader: StreamingQuery, created: slice) -> None:
+    """Let a query's start die when it has created only these of its cursors, and restart it."""
     create_cursors = RedisSubscriptionStore.create_cursors
 
     def dying(
@@ -280,15 +267,29 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
         create_cursors(store, subscription, dict(list(starts.items())[created]), mark)
         raise Crash
 
+    dies = mock.patch.object(RedisSubscriptionStore, "create_cursors", dying)
+    with dies, pytest.raises(Crash):
+        reader.trigger()
+    reader.restart()
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "subscription", None])
+@pytest.mark.parametrize(
+    "created", [slice(0), slice(1), slice(2), slice(1, None)], ids=["none", "1", "2", "children"]
+)
+def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
+    run: Components, query: Make, created: slice, start: str | None
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    [parent] = run.topics.require(A).segments
+    run.topics.changes.split(A, parent.descriptor)
+    write(run, A, 2, 3)
     options = {"topic": str(A), "subscription": "s"}
     if start:
         options["startingOffsets"] = start
     reader = query("q", **options)
-    with monkeypatch.context() as dead:
-        dead.setattr(RedisSubscriptionStore, "create_cursors", dying)
-        with pytest.raises(Crash):
-            reader.trigger()
-    reader.restart()
+    start_and_die(reader, created)
     reader.trigger()
     write(run, A, 4)
     for _ in range(4):
@@ -296,6 +297,114 @@ def test_a_start_that_dies_half_way_is_done_again_and_skips_nothing(
     reader.run_all()
     expected = [1, 2, 3, 4] if start in ("earliest", "subscription") else [4]
     assert sorted(reader.values) == expected
+
+
+def test_a_segment_that_came_between_two_starts_that_died_is_read_from_its_first_row(
+    run: Components, query: Make
+) -> None:
+    """Each start notes which segments came later than itself: what the first one says counts."""
+    create(run, A)
+    write(run, A, 1)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="latest")
+    start_and_die(reader, slice(1))
+    write(run, A, 2)
+    split(run, A, 0)
+    start_and_die(reader, slice(2))  # one child has a cursor now, the other one has none
+    write(run, A, *range(10, 40))
+    reader.run_all()
+    assert sorted(reader.values) == [2, *range(10, 40)]
+
+
+def split_once(run: Components) -> None:
+    split(run, A, 0)
+    write(run, A, *range(10, 30))
+
+
+def split_twice(run: Components) -> None:
+    split_once(run)
+    split(run, A, 0)
+    write(run, A, *range(30, 50))
+
+
+def merge(run: Components) -> None:
+    split_once(run)
+    run.topics.changes.merge(A, [segment.descriptor for segment in run.topics.require(A).active])
+    write(run, A, *range(30, 50))
+
+
+def keep_all_but_the_first_segment(run: Components) -> None:
+    size = 0
+    for segment in run.topics.require(A).segments[1:]:
+        end = run.log.last_confirmed(segment.ref)
+        size += run.log.measure(segment.ref, EARLIEST, end).bytes
+    kept = Retention(size_bytes=size).serialize()
+    run.store.topics.change_property(str(A), "__retention", kept)
+
+
+@pytest.mark.parametrize("when", ["before the verdict", "behind the verdict"])
+@pytest.mark.parametrize(
+    "change, created",
+    [(split_once, 1), (split_once, 2), (split_twice, 2), (split_twice, 3), (merge, 2), (merge, 3)],
+)
+def test_retention_begins_no_segment_for_a_start_that_has_died_before_it(
+    run: Components,
+    query: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Components], None],
+    created: int,
+    when: str,
+) -> None:
+    """Its next start would take the child's first row for the place where it began."""
+    create(run, A)
+    write(run, A, 1)
+    change(run)
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="latest")
+    if when == "before the verdict":
+        start_and_die(reader, slice(created))
+    else:
+        hand_over = RetentionSweep._hand_over
+
+        def late(*args: Any) -> Any:
+            start_and_die(reader, slice(created))
+            return hand_over(*args)
+
+        keep_all_but_the_first_segment(run)
+        with monkeypatch.context() as slow:
+            slow.setattr(RetentionSweep, "_hand_over", late)
+            sweep(run)
+        run.store.topics.change_property(str(A), "__retention", NOTHING)
+    for _ in range(3):
+        sweep(run)
+    reader.trigger()
+    write(run, A, 50)
+    reader.run_all()
+    assert reader.values == [50]
+    for _ in range(3):
+        sweep(run)
+    states = {segment.state for segment in run.topics.require(A).segments}
+    assert states == {SegmentState.ACTIVE, SegmentState.DELETED}, "it keeps nothing any more"
+
+
+@pytest.mark.parametrize("end", ["deleted", "reset"])
+def test_a_start_that_nobody_finishes_keeps_a_segment_until_its_subscription_is_deleted_or_reset(
+    run: Components, query: Make, redis_path: str, end: str
+) -> None:
+    create(run, A)
+    write(run, A, 1)
+    split_once(run)
+    [parent, *_] = run.topics.require(A).segments
+    reader = query("q", topic=str(A), subscription="s", startingOffsets="latest")
+    start_and_die(reader, slice(1))
+    assert sweep(run) == []
+    verdict = run.retention().judge(run.topics.require(A), Retention(size_bytes=0))[0]
+    assert (verdict.delete, verdict.retained_by) == (False, ("subscription s",))
+    assert verdict.gone == parent.sealed_at, "its rows are gone nevertheless"
+    admin = Admin({"store.path": redis_path})
+    if end == "deleted":
+        admin.delete_subscription(str(A), "s")
+    else:
+        admin.reset_subscription(str(A), "s", to="here")
+    assert sweep(run) == [parent.ref.id]
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest", None])
@@ -555,7 +664,7 @@ def test_a_query_reads_nothing_of_a_subscription_that_is_anothers(
     [segment] = run.topics.require(A).segments
     run.store.subscriptions.delete_cursor(segment.ref.id, "s")
     run.store.subscriptions.claim_cursor(segment.ref.id, "s", "another", 99, EARLIEST)
-    read = Mock(side_effect=AssertionError("a segment was read"))
+    read = mock.Mock(side_effect=AssertionError("a segment was read"))
     monkeypatch.setattr(EmbeddedSegmentLog, "read_each", read)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query another"):
         reader.trigger()
