@@ -6584,6 +6584,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{PULSAR}/log.py", "            self._check_gaps(segment, gaps, end)\n", ""),
     ),
     mutation(
+        "an entry that the wire passes over counts as hidden",
+        "INV-11",
+        "tests/backends/pulsar/test_entry_headers.py"
+        "::test_an_entry_that_the_wire_passes_over_is_what_the_admin_api_says,"
+        "test_an_entry_that_the_wire_passes_over_and_nobody_tells_of_is_not_taken_for_hidden",
+        Edit(
+            f"{PULSAR}/entry_headers.py",
+            "        if entry is None or entry.position != position:\n            return None\n",
+            "        if entry is None:\n            return None\n"
+            "        if entry.position != position:\n"
+            '            return EntryHeader(hidden=True, message="", chunk=0, chunks=1)\n',
+        ),
+    ),
+    mutation(
         "events of a former primary are waited for",
         "lost wake-up",
         "tests/store/redis/test_event_feed.py"
