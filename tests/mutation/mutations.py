@@ -2483,7 +2483,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
         Edit(
-            f"{PULSAR}/known_topics.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"
+            f"{PULSAR}/known_topics.py",
+            "if trim.ledger == first_ledger:",
+            "if trim.ledger >= first_ledger:",
         ),
     ),
     mutation(
@@ -2492,8 +2494,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TRIM}::test_a_trim_that_was_begun_is_finished_before_another_one_begins",
         Edit(
             f"{PULSAR}/log.py",
-            "        if not origin.unfinished(managed_ledger.first_ledger):",
-            "        if True:",
+            "        begun = origin.unfinished(managed_ledger.first_ledger)\n",
+            "        begun = None\n",
+        ),
+    ),
+    mutation(
+        "a trim that wakes late overwrites what a later one has noted",
+        "INV-11",
+        f"{TRIM}::test_a_trim_that_wakes_behind_two_later_ones_takes_nothing_back",
+        Edit(
+            f"{PULSAR}/log.py",
+            'mark = {f"{_trims_of(segment)}{next_ledger}": f"',
+            'mark = {TRIM_PROPERTY: f"',
+        ),
+    ),
+    mutation(
+        "of two trims that were begun the shorter one is finished",
+        "INV-11",
+        f"{TRIM}::test_of_two_trims_that_were_begun_the_longer_one_is_finished",
+        Edit(
+            f"{PULSAR}/known_topics.py",
+            "longest = max(self.trims, key=",
+            "longest = min(self.trims, key=",
+        ),
+    ),
+    mutation(
+        "a trim forgets up to where the one before it has gone",
+        "INV-11",
+        f"{TRIM}::test_whoever_comes_next_finishes_a_trim_that_died_behind_another_one",
+        Edit(
+            f"{PULSAR}/known_topics.py",
+            "if trim.ledger < first_ledger]",
+            "if trim.ledger <= first_ledger]",
+        ),
+    ),
+    mutation(
+        "a trim that was meant for a topic's former segment is finished in its next one",
+        "INV-12",
+        f"{TRIM}::test_what_a_trim_has_noted_too_late_means_nothing_to_the_topic_s_next_segment",
+        Edit(
+            f"{PULSAR}/log.py",
+            "if name == TRIM_PROPERTY or name.startswith(prefix)",
+            "if name.startswith(TRIM_PROPERTY)",
         ),
     ),
     mutation(
@@ -3843,8 +3885,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_an_adoption_or_a_return_that_died_at_any_step_lets_no_topic_be_deleted",
         Edit(
             f"{PULSAR}/log.py",
-            "(TRIM_PROPERTY, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY)",
-            "(TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY)",
+            "(*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY)",
+            "(*trims, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY)",
         ),
     ),
     mutation(

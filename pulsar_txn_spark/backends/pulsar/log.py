@@ -3,17 +3,27 @@
 See :mod:`~pulsar_txn_spark.backends.pulsar.library.writer` and
 :mod:`~pulsar_txn_spark.backends.pulsar.library.reader` for how rows get in and out.
 
-**What is gone.** The topic property :data:`ORIGIN_PROPERTY` says up to where data was given up on
-purpose and which ledger comes next. A first ledger beyond that one was removed by somebody else.
+**What is gone.** A topic property says up to where data was given up on purpose and which ledger
+comes next. :data:`ORIGIN_PROPERTY` does so for its beginning, and one property for each trim. If
+the first ledger is another one, a trim is under way, or somebody else has removed data.
 
 **Trimming** goes by whole ledgers, and the broker does it when it likes:
 
-1. :data:`TRIM_PROPERTY` says up to where data is to go, and which ledger comes next. The data
+1. A property of its own says up to where data is to go, and which ledger comes next. The data
    counts as gone only when the broker has removed the ledgers. Readers skip dropped writers that
    the metadata store knows, so they must never see an entry that it has forgotten (INV-5);
 2. the broker's own retention is switched off: only the subscription retains data then;
-3. the subscription's mark-delete position moves;
-4. when the ledgers are gone, the next trim makes it the origin. One trim at a time.
+3. the subscription's mark-delete position moves, and the broker removes ledgers;
+4. properties whose ledger lies before the first one mean nothing. The next trim removes them.
+
+The longest trim that is noted and not done is under way. At whatever step it died, whoever comes
+next does trim steps 2 and 3 once more, and begins no other one before that.
+
+A lease keeps sweeps apart, unless one is paused for longer. It may wake at any step, behind others.
+So no step takes back what a later trim says. Closed ledgers never change, so a property, which has
+its ledger in its name, has one value for ever. A late one is part of the longest trim, or outdated.
+The segment's id in its name keeps it from the topic's next segment. A subscription that a late
+trim step 3 sends back only retains more, until the next trim.
 
 The last ledger with data stays. The broker may replace an empty one at any time, which would look
 like data that somebody else has removed.
@@ -39,7 +49,7 @@ from pulsar_txn_spark.backends.pulsar import ledgers
 from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHeader, PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
 from pulsar_txn_spark.backends.pulsar.feeds_ahead import FeedsAhead, short_entries
-from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic, Origin
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic, Origin, Trim
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
 from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
@@ -80,7 +90,10 @@ ORIGIN_PROPERTY = "pulsar_txn_spark.origin"
 The ledger is the first one after it with data."""
 
 TRIM_PROPERTY = "pulsar_txn_spark.trim"
-"""Topic property of the same form: the trim that was begun last."""
+"""Topic properties of that form, one of each trim: ``pulsar_txn_spark.trim.<segment>.<ledger>``.
+
+Earlier versions had one only, of this name alone, for the trim that was begun last.
+"""
 
 CREATED_PROPERTY = "pulsar_txn_spark.created"
 """Topic property with the id of the segment that a topic was created for, from its creation on.
@@ -113,6 +126,11 @@ _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
+
+
+def _trims_of(segment: SegmentRef) -> str:
+    """Return how the names of properties begin that trims of a segment make."""
+    return f"{TRIM_PROPERTY}.{segment.id}."
 
 
 class _Holes:
@@ -355,7 +373,8 @@ class PulsarSegmentLog(Closing):
             if not keep_policies:
                 self._admin.forget_policies(topic)
             # The claim goes last: until then it can be done again, and nobody else takes the topic.
-            for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY):
+            trims = [name for name in properties if name.startswith(TRIM_PROPERTY)]
+            for name in (*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY):
                 self._admin.remove_property(topic, name)
         self._forget_sizes(segment)
 
@@ -449,23 +468,34 @@ class PulsarSegmentLog(Closing):
         managed_ledger = self._admin.managed_ledger(topic)
         if origin is None:
             return EARLIEST
-        if not origin.unfinished(managed_ledger.first_ledger):
-            whole = [ledger for ledger in managed_ledger.ledgers[:-1] if ledger.last <= up_to]
-            if not whole:
-                return self._gone(segment, managed_ledger.first_ledger)
-            marks = {TRIM_PROPERTY: f"{whole[-1].last},{managed_ledger.ledgers[len(whole)].id}"}
-            if origin.trim is not None and managed_ledger.first_ledger >= origin.trim[1]:
-                marks[ORIGIN_PROPERTY] = f"{origin.trim[0]},{origin.trim[1]}"
-            # Trim step 1: what is to go is known before any of it goes.
-            self._admin.set_properties(topic, marks)
-            origin = self._read_properties(segment).origin
-        assert origin is not None
-        assert origin.trim is not None
+        begun = origin.unfinished(managed_ledger.first_ledger)
+        if begun is None:
+            begun = self._begin_trim(segment, origin, managed_ledger, up_to)
+        if begun is None:
+            return self._gone(segment, managed_ledger.first_ledger)
         # Trim steps 2 and 3; a trim that somebody has begun is finished as it was begun.
         self._admin.retain_nothing(topic)
-        self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(origin.trim[1], 0))
+        self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(begun.ledger, 0))
         self._admin.trim_ledgers(topic)
         return self._gone(segment, self._admin.managed_ledger(topic).first_ledger)
+
+    def _begin_trim(
+        self, segment: SegmentRef, origin: Origin, managed_ledger: ManagedLedger, up_to: Position
+    ) -> Trim | None:
+        """Note a trim; return the longest one that is under way, None if nothing is to go."""
+        topic = segment.log_name
+        whole = [ledger for ledger in managed_ledger.ledgers[:-1] if ledger.last <= up_to]
+        if not whole:
+            return None
+        # Trim step 4 of the trims before.
+        for name in origin.outdated(managed_ledger.first_ledger):
+            self._admin.remove_property(topic, name)
+        next_ledger = managed_ledger.ledgers[len(whole)].id
+        mark = {f"{_trims_of(segment)}{next_ledger}": f"{whole[-1].last},{next_ledger}"}
+        # Trim step 1: what is to go is known before any of it goes.
+        self._admin.set_properties(topic, mark)
+        noted = self._read_properties(segment).origin
+        return None if noted is None else noted.unfinished(managed_ledger.first_ledger)
 
     def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
         """Return the end of the last ledger all of which was published before; see the Protocol.
@@ -796,10 +826,15 @@ class PulsarSegmentLog(Closing):
                 "was deleted on the broker, or never created there: check service.url and "
                 "admin.url"
             )
-        text = properties.get(ORIGIN_PROPERTY)
+        text, prefix = properties.get(ORIGIN_PROPERTY), _trims_of(segment)
+        trims = {
+            name: trim
+            for name, trim in properties.items()
+            if name == TRIM_PROPERTY or name.startswith(prefix)
+        }
         known = KnownTopic(
             read_at=read_at,
-            origin=None if text is None else Origin.parse(text, properties.get(TRIM_PROPERTY)),
+            origin=None if text is None else Origin.parse(text, trims),
             gated=properties.get(GATE_PROPERTY) == GATED_BY_BROKER,
             contains_txn=properties.get(CONTAINS_TXN, ""),
         )
@@ -885,7 +920,7 @@ class PulsarSegmentLog(Closing):
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
         known = self._known.get(segment.log_name)
         origin = None if known is None else known.origin
-        if origin is None or first_ledger > (origin.trim[1] if origin.trim else origin.ledger):
+        if origin is None or not origin.tells_of(first_ledger):
             # A trim may have been begun since, by anybody.
             origin = self._read_properties(segment).origin
         return EARLIEST if origin is None else origin.gone(first_ledger)
