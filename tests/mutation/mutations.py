@@ -78,6 +78,7 @@ NATIVE_STREAM = "tests/spark/sink/test_native.py"
 COORDINATORS = "tests/backends/pulsar/wire/test_coordinator.py"
 NATIVE_CODE = f"{ENGINE}/native_sink.py"
 HISTORY_CODE = f"{TXN}/native_history.py"
+CLOSED_LEDGERS = "tests/backends/pulsar/test_closed_ledgers.py"
 LIBRARY_READER = "tests/backends/pulsar/library/test_reader.py"
 ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
@@ -5406,9 +5407,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "acknowledged rows that a closed ledger lacks are passed over",
         "INV-11",
-        "tests/backends/pulsar/test_closed_ledgers.py"
+        f"{CLOSED_LEDGERS}"
         "::test_acknowledged_rows_that_a_closed_ledger_lacks_are_never_passed_over",
-        Edit(f"{PULSAR}/log.py", "            self._check_end(segment, previous, end)\n", ""),
+        Edit(f"{PULSAR}/log.py", "            self._check_end(wanted)\n", "            pass\n"),
     ),
     mutation(
         "a task that may skip what is lost sees no loss within its log",
@@ -6623,7 +6624,61 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{LIBRARY_READER}::test_an_entry_that_the_broker_passes_over_is_not_skipped,"
         "test_the_end_of_a_range_is_not_passed_over_either",
-        Edit(f"{PULSAR}/log.py", "            self._check_gaps(segment, gaps, end)\n", ""),
+        Edit(f"{PULSAR}/log.py", "            self._check_hidden(segment, at)\n", ""),
+    ),
+    mutation(
+        "rows go out before anybody looks at what lies before them",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_rows_behind_ledgers_that_somebody_deleted_are_not_given_out,"
+        "test_rows_behind_an_entry_that_did_not_come_are_not_given_out",
+        Edit(
+            f"{PULSAR}/log.py",
+            "                    self._check_gap(wanted, previous, position, seen)\n",
+            "                    gaps.append((previous, position))\n",
+        ),
+        Edit(
+            f"{PULSAR}/log.py",
+            "            seen = _Seen(_LOOKED_AT_ALWAYS, holes)\n",
+            "            seen, gaps = _Seen(_LOOKED_AT_ALWAYS, holes), []\n",
+        ),
+        Edit(
+            f"{PULSAR}/log.py",
+            "        if previous != end:\n            self._check_end(wanted)\n",
+            "        for gap in gaps:\n            self._check_gap(wanted, *gap, seen)\n"
+            "        if previous != end:\n            self._check_end(wanted)\n",
+        ),
+    ),
+    mutation(
+        "ledgers in front of a reader are gone, and nobody looks",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_rows_behind_ledgers_that_somebody_deleted_are_not_given_out",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            self._check_whole(segment, wanted.start, wanted.end, known)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "ledgers in front of the reader of a native topic are gone, and nobody looks",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_rows_behind_ledgers_that_somebody_deleted_are_not_given_out",
+        Edit(f"{PULSAR}/log.py", "            if crosses:\n", "            if False:\n"),
+    ),
+    mutation(
+        "ledgers go unnoticed while a range is read",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_ledgers_that_go_while_a_range_is_read_are_noticed",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            or (crosses and any(_missing(known, previous, position, until)))\n",
+            "",
+        ),
+    ),
+    mutation(
+        "entries that came after the broker was asked for its ledgers are passed over",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_entries_that_the_broker_did_not_tell_of_before_are_asked_for",
+        Edit(f"{PULSAR}/log.py", "            or known.last < until\n", ""),
     ),
     mutation(
         "an entry that the wire passes over counts as hidden",

@@ -37,8 +37,7 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -176,6 +175,33 @@ class _Holes:
                 "transport 'wire', which goes back for its beginning, or let producers write "
                 "without chunks"
             )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of a range while it is read.
+
+    Parameters
+    ----------
+    left : int
+        So many entries that did not come may still be looked at.
+    holes : _Holes, optional
+        Checks what ``pulsar-client`` does not show.
+    managed_ledger : ManagedLedger, optional
+        The ledgers, as they were when nothing was gone.
+    """
+
+    left: int
+    holes: _Holes | None
+    managed_ledger: ManagedLedger | None = None
+
+
+def _missing(
+    managed_ledger: ManagedLedger, previous: Position, position: Position, until: Position
+) -> Iterator[Position]:
+    """Yield the entries up to `until` that lie between two which came."""
+    pieces = managed_ledger.pieces(previous, until)
+    return (at for at in ledgers.positions(pieces) if at != position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -670,22 +696,19 @@ class PulsarSegmentLog(Closing):
         feed = open_feed()
         try:
             rows = self._transport.rows(segment, columns, max_rows)
-            previous, whole = start, True
-            gaps: deque[tuple[Position, Position]] = deque(maxlen=_LOOKED_AT_ALWAYS)
+            previous = start
             holes = _Holes(self._headers, segment) if self._transport.drops_chunks else None
+            seen = _Seen(_LOOKED_AT_ALWAYS, holes)
             while previous < end:
                 entry = feed.next_entry(previous)
                 if entry is None:  # perhaps nothing that a reader gets to see lies before `end`
-                    whole = False
                     entry = self._late_entry(segment, feed, previous, end, holes)
                 if entry is None:
                     break
                 position = entry.position
+                # Who reads may stop after any batch: no row goes out before what lies before it.
                 if position != (previous.ledger, previous.entry + 1):
-                    whole = False
-                    gaps.append((previous, position))
-                    if holes is not None:
-                        holes.check(previous, position)
+                    self._check_gap(wanted, previous, position, seen)
                 if position > end:
                     break
                 previous = position
@@ -695,10 +718,8 @@ class PulsarSegmentLog(Closing):
         finally:
             feed.close()
         # Positions without a hole prove that nothing is missing; else the broker has to say so.
-        if not whole:
-            self._check_whole(segment, start, end)
-            self._check_end(segment, previous, end)
-            self._check_gaps(segment, gaps, end)
+        if previous != end:
+            self._check_end(wanted)
         yield from rows.batches(everything=True)
 
     def _close(self) -> None:
@@ -957,8 +978,17 @@ class PulsarSegmentLog(Closing):
             "the topic, and start again"
         )
 
-    def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
-        gone = self.trimmed_to(segment)
+    def _check_whole(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        managed_ledger: ManagedLedger | None = None,
+    ) -> None:
+        """Raise if rows of a range are gone, by what the broker says, or said, of the ledgers."""
+        if managed_ledger is None:
+            managed_ledger = self._admin.managed_ledger(segment.log_name)
+        gone = self.trimmed_by(segment, managed_ledger)
         if start < gone:
             raise DataLossError(
                 f"rows of ({start}, {end}] of segment {segment.id} ({segment.log_name}) are gone: "
@@ -967,11 +997,15 @@ class PulsarSegmentLog(Closing):
                 f"deleted it (subscription {INTERNAL_SUBSCRIPTION} skipped or removed?)"
             )
 
-    def _check_end(self, segment: SegmentRef, previous: Position, end: Position) -> None:
-        """Raise if `end` did not come, was acknowledged once, and can never come any more."""
-        if segment.in_pulsar_domain or previous == end:
+    def _check_end(self, wanted: LogRange) -> None:
+        """Raise if the end did not come, was acknowledged once, and can never come any more."""
+        segment, end = wanted.segment, wanted.end
+        if segment.in_pulsar_domain:
+            self._check_whole(segment, wanted.start, end)
             return
-        last = self._admin.managed_ledger(segment.log_name).last_up_to(end)
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        self._check_whole(segment, wanted.start, end, managed_ledger)
+        last = managed_ledger.last_up_to(end)
         if last < end:
             raise DataLossError(
                 f"rows up to {end} of segment {segment.id} ({segment.log_name}) were acknowledged, "
@@ -980,36 +1014,52 @@ class PulsarSegmentLog(Closing):
                 "set failOnDataLoss=false to go on with what is left"
             )
 
-    def _check_gaps(
-        self, segment: SegmentRef, gaps: Collection[tuple[Position, Position]], end: Position
+    def _check_gap(
+        self, wanted: LogRange, previous: Position, position: Position, seen: _Seen
     ) -> None:
-        """Raise for an entry up to `end` that did not come, unless it is hidden from readers.
+        """Raise if anything should have come between two entries that came.
+
+        Ledgers go whole and from the beginning, so only between two ledgers may some have gone.
+        The broker is asked for them once, as long as its answer tells of what came. Where entries
+        are missing between two ledgers, it is asked again.
 
         With ``autoSkipNonRecoverableData`` a broker passes over what its bookies have lost. Each
         entry costs a request. So of a range a bounded number is looked at, and none in a topic of
         Pulsar's own transactions, each of which leaves a marker.
         """
-        if not gaps or segment.in_pulsar_domain:
+        segment, crosses = wanted.segment, position.ledger != previous.ledger
+        if seen.holes is not None:
+            seen.holes.check(previous, position)
+        if segment.in_pulsar_domain:
+            if crosses:
+                self._check_whole(segment, wanted.start, wanted.end)
             return
-        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        until = min(position, wanted.end)
+        known = seen.managed_ledger
+        if (
+            known is None
+            or known.last < until
+            or (crosses and any(_missing(known, previous, position, until)))
+        ):
+            known = seen.managed_ledger = self._admin.managed_ledger(segment.log_name)
+            self._check_whole(segment, wanted.start, wanted.end, known)
+        for at in itertools.islice(_missing(known, previous, position, until), seen.left):
+            seen.left -= 1
+            self._check_hidden(segment, at)
+
+    def _check_hidden(self, segment: SegmentRef, at: Position) -> None:
+        """Raise for an entry that did not come, unless it is hidden from readers."""
         # Only `pulsar-client` keeps chunks back, of which the admin API may tell nothing.
         source = self._headers if self._transport.drops_chunks else self._admin
-        missing = (
-            at
-            for previous, position in gaps
-            for at in ledgers.positions(managed_ledger.pieces(previous, min(position, end)))
-            if at != position
-        )
-        for at in itertools.islice(missing, _LOOKED_AT_ALWAYS):
-            header = source.entry_header(segment.log_name, at)
-            if not header.hidden and header.chunks == 1:
-                raise DataLossError(
-                    f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
-                    "but did not come. Nothing was skipped. If the broker passed it over "
-                    "(autoSkipNonRecoverableData), its bookies have lost it: restore them, and "
-                    "start again. If pulsar-client dropped it, because it cannot unpack an empty "
-                    "message with ZLIB: the transport 'wire' reads it"
-                )
+        header = source.entry_header(segment.log_name, at)
+        if not header.hidden and header.chunks == 1:
+            raise DataLossError(
+                f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
+                "but did not come. Nothing was skipped. If the broker passed it over "
+                "(autoSkipNonRecoverableData), its bookies have lost it: restore them, and "
+                "start again. If pulsar-client dropped it, because it cannot unpack an empty "
+                "message with ZLIB: the transport 'wire' reads it"
+            )
 
     # --- sizes --------------------------------------------------------------------------------
 
