@@ -11,7 +11,11 @@ import pytest
 
 from integration.pulsar.test_log import PREFIX, log_of
 from integration.support.admin_rest import AdminRest, path_of
-from pulsar_txn_spark.backends.pulsar.log import INTERNAL_SUBSCRIPTION, PulsarSegmentLog
+from pulsar_txn_spark.backends.pulsar.log import (
+    INTERNAL_SUBSCRIPTION,
+    TRIM_PROPERTY,
+    PulsarSegmentLog,
+)
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import DataLossError, SegmentNotFoundError
@@ -67,7 +71,7 @@ def test_the_broker_removes_the_ledgers_that_were_given_up_and_no_other(
     harness: Harness, api: AdminRest, pulsar: Broker
 ) -> None:
     segment, log = harness.segment(), harness.log
-    entries = write_ledgers(harness, api, segment, 4)
+    entries = write_ledgers(harness, api, segment, 5)
     forget_names(api, segment)
     assert log.trim(segment, entries[0]) == EARLIEST, "a ledger goes whole"
     assert trimmed(harness, segment, entries[3]) == entries[3]
@@ -82,14 +86,20 @@ def test_the_broker_removes_the_ledgers_that_were_given_up_and_no_other(
     fresh = log_of(pulsar)
     for reader in (log, fresh):
         assert reader.trimmed_to(segment) == entries[3]
-        assert read_values(reader, segment, entries[3], entries[7]) == [b"0", b"1"] * 2
+        assert read_values(reader, segment, entries[3], entries[9]) == [b"0", b"1"] * 3
         with pytest.raises(DataLossError, match="deleted before it was read"):
-            read_values(reader, segment, entries[2], entries[7])
+            read_values(reader, segment, entries[2], entries[9])
     fresh.close()
     # The next trim goes on from there; the last ledger with data stays.
     assert trimmed(harness, segment, entries[5]) == entries[5]
-    assert log.trim(segment, entries[7]) == entries[5]
-    assert read_values(log, segment, entries[5], entries[7]) == [b"0", b"1"]
+    assert trimmed(harness, segment, entries[7]) == entries[7]
+    assert log.trim(segment, entries[9]) == entries[7]
+    assert read_values(log, segment, entries[7], entries[9]) == [b"0", b"1"]
+    found = api("GET", f"{path_of(segment.log_name)}/properties")
+    next_ledgers = {entries[6].ledger, entries[8].ledger}
+    assert {name for name in found if name.startswith(TRIM_PROPERTY)} == {
+        f"{TRIM_PROPERTY}.{segment.id}.{ledger}" for ledger in next_ledgers
+    }
 
 
 def test_nothing_counts_as_gone_before_the_broker_has_removed_it(

@@ -78,6 +78,7 @@ NATIVE_STREAM = "tests/spark/sink/test_native.py"
 COORDINATORS = "tests/backends/pulsar/wire/test_coordinator.py"
 NATIVE_CODE = f"{ENGINE}/native_sink.py"
 HISTORY_CODE = f"{TXN}/native_history.py"
+CLOSED_LEDGERS = "tests/backends/pulsar/test_closed_ledgers.py"
 LIBRARY_READER = "tests/backends/pulsar/library/test_reader.py"
 ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
@@ -2514,7 +2515,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",
         Edit(
-            f"{PULSAR}/known_topics.py", "if first_ledger == ledger:", "if first_ledger <= ledger:"
+            f"{PULSAR}/known_topics.py",
+            "if trim.ledger == first_ledger:",
+            "if trim.ledger >= first_ledger:",
         ),
     ),
     mutation(
@@ -2523,8 +2526,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{TRIM}::test_a_trim_that_was_begun_is_finished_before_another_one_begins",
         Edit(
             f"{PULSAR}/log.py",
-            "        if not origin.unfinished(managed_ledger.first_ledger):",
-            "        if True:",
+            "        begun = origin.unfinished(managed_ledger.first_ledger)\n",
+            "        begun = None\n",
+        ),
+    ),
+    mutation(
+        "a trim that wakes late overwrites what a later one has noted",
+        "INV-11",
+        f"{TRIM}::test_a_trim_that_wakes_behind_two_later_ones_takes_nothing_back",
+        Edit(
+            f"{PULSAR}/log.py",
+            'mark = {f"{_trims_of(segment)}{next_ledger}": f"',
+            'mark = {TRIM_PROPERTY: f"',
+        ),
+    ),
+    mutation(
+        "of two trims that were begun the shorter one is finished",
+        "INV-11",
+        f"{TRIM}::test_of_two_trims_that_were_begun_the_longer_one_is_finished",
+        Edit(
+            f"{PULSAR}/known_topics.py",
+            "longest = max(self.trims, key=",
+            "longest = min(self.trims, key=",
+        ),
+    ),
+    mutation(
+        "a trim forgets up to where the one before it has gone",
+        "INV-11",
+        f"{TRIM}::test_whoever_comes_next_finishes_a_trim_that_died_behind_another_one",
+        Edit(
+            f"{PULSAR}/known_topics.py",
+            "if trim.ledger < first_ledger]",
+            "if trim.ledger <= first_ledger]",
+        ),
+    ),
+    mutation(
+        "a trim that was meant for a topic's former segment is finished in its next one",
+        "INV-12",
+        f"{TRIM}::test_what_a_trim_has_noted_too_late_means_nothing_to_the_topic_s_next_segment",
+        Edit(
+            f"{PULSAR}/log.py",
+            "if name == TRIM_PROPERTY or name.startswith(prefix)",
+            "if name.startswith(TRIM_PROPERTY)",
         ),
     ),
     mutation(
@@ -3981,8 +4024,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_an_adoption_or_a_return_that_died_at_any_step_lets_no_topic_be_deleted",
         Edit(
             f"{PULSAR}/log.py",
-            "(TRIM_PROPERTY, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY)",
-            "(TRIM_PROPERTY, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY)",
+            "(*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY)",
+            "(*trims, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY)",
         ),
     ),
     mutation(
@@ -5533,9 +5576,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "acknowledged rows that a closed ledger lacks are passed over",
         "INV-11",
-        "tests/backends/pulsar/test_closed_ledgers.py"
+        f"{CLOSED_LEDGERS}"
         "::test_acknowledged_rows_that_a_closed_ledger_lacks_are_never_passed_over",
-        Edit(f"{PULSAR}/log.py", "            self._check_end(segment, previous, end)\n", ""),
+        Edit(f"{PULSAR}/log.py", "            self._check_end(wanted)\n", "            pass\n"),
     ),
     mutation(
         "a task that may skip what is lost sees no loss within its log",
@@ -6781,7 +6824,75 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{LIBRARY_READER}::test_an_entry_that_the_broker_passes_over_is_not_skipped,"
         "test_the_end_of_a_range_is_not_passed_over_either",
-        Edit(f"{PULSAR}/log.py", "            self._check_gaps(segment, gaps, end)\n", ""),
+        Edit(f"{PULSAR}/log.py", "            self._check_hidden(segment, at)\n", ""),
+    ),
+    mutation(
+        "rows go out before anybody looks at what lies before them",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_rows_behind_ledgers_that_somebody_deleted_are_not_given_out,"
+        "test_rows_behind_an_entry_that_did_not_come_are_not_given_out",
+        Edit(
+            f"{PULSAR}/log.py",
+            "                    self._check_gap(wanted, previous, position, seen)\n",
+            "                    gaps.append((previous, position))\n",
+        ),
+        Edit(
+            f"{PULSAR}/log.py",
+            "            seen = _Seen(_LOOKED_AT_ALWAYS, holes)\n",
+            "            seen, gaps = _Seen(_LOOKED_AT_ALWAYS, holes), []\n",
+        ),
+        Edit(
+            f"{PULSAR}/log.py",
+            "        if previous != end:\n            self._check_end(wanted)\n",
+            "        for gap in gaps:\n            self._check_gap(wanted, *gap, seen)\n"
+            "        if previous != end:\n            self._check_end(wanted)\n",
+        ),
+    ),
+    mutation(
+        "ledgers in front of a reader are gone, and nobody looks",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_rows_behind_ledgers_that_somebody_deleted_are_not_given_out",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            self._check_whole(segment, wanted.start, wanted.end, known)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "ledgers in front of the reader of a native topic are gone, and nobody looks",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_rows_behind_ledgers_that_somebody_deleted_are_not_given_out",
+        Edit(f"{PULSAR}/log.py", "            if crosses:\n", "            if False:\n"),
+    ),
+    mutation(
+        "ledgers go unnoticed while a range is read",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_ledgers_that_go_while_a_range_is_read_are_noticed",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            or (crosses and any(_missing(known, previous, position, until)))\n",
+            "",
+        ),
+    ),
+    mutation(
+        "entries that came after the broker was asked for its ledgers are passed over",
+        "INV-11",
+        f"{CLOSED_LEDGERS}::test_entries_that_the_broker_did_not_tell_of_before_are_asked_for",
+        Edit(f"{PULSAR}/log.py", "            or known.last < until\n", ""),
+    ),
+    mutation(
+        "an entry that the wire passes over counts as hidden",
+        "INV-11",
+        "tests/backends/pulsar/test_entry_headers.py"
+        "::test_an_entry_that_the_wire_passes_over_is_what_the_admin_api_says,"
+        "test_an_entry_that_the_wire_passes_over_and_nobody_tells_of_is_not_taken_for_hidden",
+        Edit(
+            f"{PULSAR}/entry_headers.py",
+            "        if entry is None or entry.position != position:\n            return None\n",
+            "        if entry is None:\n            return None\n"
+            "        if entry.position != position:\n"
+            '            return EntryHeader(hidden=True, message="", chunk=0, chunks=1)\n',
+        ),
     ),
     mutation(
         "events of a former primary are waited for",

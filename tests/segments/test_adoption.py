@@ -20,6 +20,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
     INTERNAL_SUBSCRIPTION,
     ORIGIN_PROPERTY,
     SEGMENT_PROPERTY,
+    TRIM_PROPERTY,
     PulsarSegmentLog,
 )
 from pulsar_txn_spark.engine.components import Components
@@ -528,6 +529,7 @@ def test_an_adopted_topic_is_given_back_and_never_deleted(
 ) -> None:
     admin.properties_of = {"team": "a"}
     log.adopt(REF)
+    admin.properties_of |= {f"{TRIM_PROPERTY}.{id_}.6": "5:1,6" for id_ in (REF.id, OTHER.id)}
     admin.done.clear()
     log.delete(REF)
     assert admin.done == []

@@ -3,7 +3,8 @@
 The admin API returns them in about 2 ms, also those of entries that no reader may see. For a chunk
 of a compressed message it never answers: the broker fails to unpack the part (seen on 4.0.7). So
 the request has a timeout. After the first one without an answer, a topic's headers are read over
-the wire. A reader begins at the entry, whose metadata precede the compressed part.
+the wire. A reader begins at the entry, whose metadata precede the compressed part. An entry that
+does not come there is hidden, lost, or late; which of them, the admin API alone can tell.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class EntryHeaders:
             except SegmentLogUnavailableError:
                 self._unanswered.add(topic)
         header = self._over_the_wire(self._wire, topic, position)
-        # Nothing comes for one that is hidden, nor from a broker that is late: this tells them.
+        # What is hidden does not come, nor what is lost, nor any of a late broker: this tells them.
         return self._admin.entry_header(topic, position) if header is None else header
 
     def between(
@@ -130,14 +131,12 @@ class EntryHeaders:
     def _over_the_wire(
         self, config: PulsarConfig, topic: str, position: Position
     ) -> EntryHeader | None:
+        """Return the header of an entry that comes; None if it does not, or one behind it does."""
         before = Position(position.ledger, position.entry - 1)
         with self._feed(config, topic, before, 1) as feed:
             entry = feed.next_entry(before)
-        if entry is None:
+        if entry is None or entry.position != position:
             return None
-        if entry.position != position:
-            # Readers get entries in order: the broker has passed this one over, or it is gone.
-            return EntryHeader(hidden=True, message="", chunk=0, chunks=1)
         return _header_of(entry)
 
 

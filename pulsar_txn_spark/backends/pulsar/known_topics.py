@@ -10,6 +10,7 @@ first receipt of a ledger the topic's properties are read, behind the append.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,31 +18,49 @@ from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
 
+class Trim(NamedTuple):
+    """A trim that was begun: its property, up to where it goes, and the ledger that comes next."""
+
+    name: str
+    given_up: Position
+    ledger: int
+
+
 class Origin(NamedTuple):
-    """Up to where data was given up, and the ledger that comes next; and what a trim adds to it."""
+    """Up to where data was given up, and the ledger that comes next; and what trims add to it."""
 
     given_up: Position
     ledger: int
-    trim: tuple[Position, int] | None = None
+    trims: tuple[Trim, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, trim: str | None) -> Origin:
-        """Read the properties ``pulsar_txn_spark.origin`` and ``pulsar_txn_spark.trim``."""
-        return cls(*_position_and_ledger(text), _position_and_ledger(trim) if trim else None)
+    def parse(cls, text: str, trims: Mapping[str, str]) -> Origin:
+        """Read the property ``pulsar_txn_spark.origin``, and those of trims by their names."""
+        begun = (Trim(name, *_position_and_ledger(trim)) for name, trim in trims.items())
+        return cls(*_position_and_ledger(text), tuple(begun))
 
     def gone(self, first_ledger: int) -> Position:
         """Return up to where data is gone if that is the first ledger that is there."""
-        for given_up, ledger in filter(None, [self.trim, (self.given_up, self.ledger)]):
-            if first_ledger == ledger:
-                return given_up
-        if first_ledger < self.ledger:
+        for trim in self.trims:
+            if trim.ledger == first_ledger:
+                return trim.given_up
+        if first_ledger <= self.ledger:
             return self.given_up
         # In the middle of a trim, or removed by somebody else.
         return Position(first_ledger, -1)
 
-    def unfinished(self, first_ledger: int) -> bool:
-        """Tell whether the broker has still to remove ledgers."""
-        return self.trim is not None and first_ledger < self.trim[1]
+    def tells_of(self, first_ledger: int) -> bool:
+        """Tell whether no trim that was begun later can have led to that first ledger."""
+        return first_ledger <= max([self.ledger, *(trim.ledger for trim in self.trims)])
+
+    def unfinished(self, first_ledger: int) -> Trim | None:
+        """Return the longest trim of which the broker has still to remove ledgers."""
+        longest = max(self.trims, key=lambda trim: trim.ledger, default=None)
+        return longest if longest is not None and first_ledger < longest.ledger else None
+
+    def outdated(self, first_ledger: int) -> list[str]:
+        """Return the properties of trims that no first ledger is going to ask for any more."""
+        return [trim.name for trim in self.trims if trim.ledger < first_ledger]
 
 
 def _position_and_ledger(text: str) -> tuple[Position, int]:

@@ -3,17 +3,27 @@
 See :mod:`~pulsar_txn_spark.backends.pulsar.library.writer` and
 :mod:`~pulsar_txn_spark.backends.pulsar.library.reader` for how rows get in and out.
 
-**What is gone.** The topic property :data:`ORIGIN_PROPERTY` says up to where data was given up on
-purpose and which ledger comes next. A first ledger beyond that one was removed by somebody else.
+**What is gone.** A topic property says up to where data was given up on purpose and which ledger
+comes next. :data:`ORIGIN_PROPERTY` does so for its beginning, and one property for each trim. If
+the first ledger is another one, a trim is under way, or somebody else has removed data.
 
 **Trimming** goes by whole ledgers, and the broker does it when it likes:
 
-1. :data:`TRIM_PROPERTY` says up to where data is to go, and which ledger comes next. The data
+1. A property of its own says up to where data is to go, and which ledger comes next. The data
    counts as gone only when the broker has removed the ledgers. Readers skip dropped writers that
    the metadata store knows, so they must never see an entry that it has forgotten (INV-5);
 2. the broker's own retention is switched off: only the subscription retains data then;
-3. the subscription's mark-delete position moves;
-4. when the ledgers are gone, the next trim makes it the origin. One trim at a time.
+3. the subscription's mark-delete position moves, and the broker removes ledgers;
+4. properties whose ledger lies before the first one mean nothing. The next trim removes them.
+
+The longest trim that is noted and not done is under way. At whatever step it died, whoever comes
+next does trim steps 2 and 3 once more, and begins no other one before that.
+
+A lease keeps sweeps apart, unless one is paused for longer. It may wake at any step, behind others.
+So no step takes back what a later trim says. Closed ledgers never change, so a property, which has
+its ledger in its name, has one value for ever. A late one is part of the longest trim, or outdated.
+The segment's id in its name keeps it from the topic's next segment. A subscription that a late
+trim step 3 sends back only retains more, until the next trim.
 
 The last ledger with data stays. The broker may replace an empty one at any time, which would look
 like data that somebody else has removed.
@@ -27,8 +37,7 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +48,7 @@ from pulsar_txn_spark.backends.pulsar import ledgers
 from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHeader, PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
 from pulsar_txn_spark.backends.pulsar.feeds_ahead import FeedsAhead, short_entries
-from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic, Origin
+from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic, Origin, Trim
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
 from pulsar_txn_spark.backends.pulsar.passthrough import validate_passthrough
 from pulsar_txn_spark.backends.pulsar.transport import Entry, Feed, Transport, open_transport
@@ -80,7 +89,10 @@ ORIGIN_PROPERTY = "pulsar_txn_spark.origin"
 The ledger is the first one after it with data."""
 
 TRIM_PROPERTY = "pulsar_txn_spark.trim"
-"""Topic property of the same form: the trim that was begun last."""
+"""Topic properties of that form, one of each trim: ``pulsar_txn_spark.trim.<segment>.<ledger>``.
+
+Earlier versions had one only, of this name alone, for the trim that was begun last.
+"""
 
 CREATED_PROPERTY = "pulsar_txn_spark.created"
 """Topic property with the id of the segment that a topic was created for, from its creation on.
@@ -113,6 +125,11 @@ _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
 _MEAN_SECONDS = 60.0  # how long a mean size may serve before it is asked for again
+
+
+def _trims_of(segment: SegmentRef) -> str:
+    """Return how the names of properties begin that trims of a segment make."""
+    return f"{TRIM_PROPERTY}.{segment.id}."
 
 
 class _Holes:
@@ -158,6 +175,33 @@ class _Holes:
                 "transport 'wire', which goes back for its beginning, or let producers write "
                 "without chunks"
             )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of a range while it is read.
+
+    Parameters
+    ----------
+    left : int
+        So many entries that did not come may still be looked at.
+    holes : _Holes, optional
+        Checks what ``pulsar-client`` does not show.
+    managed_ledger : ManagedLedger, optional
+        The ledgers, as they were when nothing was gone.
+    """
+
+    left: int
+    holes: _Holes | None
+    managed_ledger: ManagedLedger | None = None
+
+
+def _missing(
+    managed_ledger: ManagedLedger, previous: Position, position: Position, until: Position
+) -> Iterator[Position]:
+    """Yield the entries up to `until` that lie between two which came."""
+    pieces = managed_ledger.pieces(previous, until)
+    return (at for at in ledgers.positions(pieces) if at != position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +408,8 @@ class PulsarSegmentLog(Closing):
             if not keep_policies:
                 self._admin.forget_policies(topic)
             # The claim goes last: until then it can be done again, and nobody else takes the topic.
-            for name in (TRIM_PROPERTY, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY):
+            trims = [name for name in properties if name.startswith(TRIM_PROPERTY)]
+            for name in (*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY):
                 self._admin.remove_property(topic, name)
         self._forget_sizes(segment)
 
@@ -458,23 +503,34 @@ class PulsarSegmentLog(Closing):
         managed_ledger = self._admin.managed_ledger(topic)
         if origin is None:
             return EARLIEST
-        if not origin.unfinished(managed_ledger.first_ledger):
-            whole = [ledger for ledger in managed_ledger.ledgers[:-1] if ledger.last <= up_to]
-            if not whole:
-                return self._gone(segment, managed_ledger.first_ledger)
-            marks = {TRIM_PROPERTY: f"{whole[-1].last},{managed_ledger.ledgers[len(whole)].id}"}
-            if origin.trim is not None and managed_ledger.first_ledger >= origin.trim[1]:
-                marks[ORIGIN_PROPERTY] = f"{origin.trim[0]},{origin.trim[1]}"
-            # Trim step 1: what is to go is known before any of it goes.
-            self._admin.set_properties(topic, marks)
-            origin = self._read_properties(segment).origin
-        assert origin is not None
-        assert origin.trim is not None
+        begun = origin.unfinished(managed_ledger.first_ledger)
+        if begun is None:
+            begun = self._begin_trim(segment, origin, managed_ledger, up_to)
+        if begun is None:
+            return self._gone(segment, managed_ledger.first_ledger)
         # Trim steps 2 and 3; a trim that somebody has begun is finished as it was begun.
         self._admin.retain_nothing(topic)
-        self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(origin.trim[1], 0))
+        self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(begun.ledger, 0))
         self._admin.trim_ledgers(topic)
         return self._gone(segment, self._admin.managed_ledger(topic).first_ledger)
+
+    def _begin_trim(
+        self, segment: SegmentRef, origin: Origin, managed_ledger: ManagedLedger, up_to: Position
+    ) -> Trim | None:
+        """Note a trim; return the longest one that is under way, None if nothing is to go."""
+        topic = segment.log_name
+        whole = [ledger for ledger in managed_ledger.ledgers[:-1] if ledger.last <= up_to]
+        if not whole:
+            return None
+        # Trim step 4 of the trims before.
+        for name in origin.outdated(managed_ledger.first_ledger):
+            self._admin.remove_property(topic, name)
+        next_ledger = managed_ledger.ledgers[len(whole)].id
+        mark = {f"{_trims_of(segment)}{next_ledger}": f"{whole[-1].last},{next_ledger}"}
+        # Trim step 1: what is to go is known before any of it goes.
+        self._admin.set_properties(topic, mark)
+        noted = self._read_properties(segment).origin
+        return None if noted is None else noted.unfinished(managed_ledger.first_ledger)
 
     def published_before(self, segment: SegmentRef, time_ms: int) -> Position:
         """Return the end of the last ledger all of which was published before; see the Protocol.
@@ -649,22 +705,19 @@ class PulsarSegmentLog(Closing):
         feed = open_feed()
         try:
             rows = self._transport.rows(segment, columns, max_rows)
-            previous, whole = start, True
-            gaps: deque[tuple[Position, Position]] = deque(maxlen=_LOOKED_AT_ALWAYS)
+            previous = start
             holes = _Holes(self._headers, segment) if self._transport.drops_chunks else None
+            seen = _Seen(_LOOKED_AT_ALWAYS, holes)
             while previous < end:
                 entry = feed.next_entry(previous)
                 if entry is None:  # perhaps nothing that a reader gets to see lies before `end`
-                    whole = False
                     entry = self._late_entry(segment, feed, previous, end, holes)
                 if entry is None:
                     break
                 position = entry.position
+                # Who reads may stop after any batch: no row goes out before what lies before it.
                 if position != (previous.ledger, previous.entry + 1):
-                    whole = False
-                    gaps.append((previous, position))
-                    if holes is not None:
-                        holes.check(previous, position)
+                    self._check_gap(wanted, previous, position, seen)
                 if position > end:
                     break
                 previous = position
@@ -674,10 +727,8 @@ class PulsarSegmentLog(Closing):
         finally:
             feed.close()
         # Positions without a hole prove that nothing is missing; else the broker has to say so.
-        if not whole:
-            self._check_whole(segment, start, end)
-            self._check_end(segment, previous, end)
-            self._check_gaps(segment, gaps, end)
+        if previous != end:
+            self._check_end(wanted)
         yield from rows.batches(everything=True)
 
     def _close(self) -> None:
@@ -805,10 +856,15 @@ class PulsarSegmentLog(Closing):
                 "was deleted on the broker, or never created there: check service.url and "
                 "admin.url"
             )
-        text = properties.get(ORIGIN_PROPERTY)
+        text, prefix = properties.get(ORIGIN_PROPERTY), _trims_of(segment)
+        trims = {
+            name: trim
+            for name, trim in properties.items()
+            if name == TRIM_PROPERTY or name.startswith(prefix)
+        }
         known = KnownTopic(
             read_at=read_at,
-            origin=None if text is None else Origin.parse(text, properties.get(TRIM_PROPERTY)),
+            origin=None if text is None else Origin.parse(text, trims),
             gated=properties.get(GATE_PROPERTY) == GATED_BY_BROKER,
             contains_txn=properties.get(CONTAINS_TXN, ""),
         )
@@ -894,7 +950,7 @@ class PulsarSegmentLog(Closing):
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
         known = self._known.get(segment.log_name)
         origin = None if known is None else known.origin
-        if origin is None or first_ledger > (origin.trim[1] if origin.trim else origin.ledger):
+        if origin is None or not origin.tells_of(first_ledger):
             # A trim may have been begun since, by anybody.
             origin = self._read_properties(segment).origin
         return EARLIEST if origin is None else origin.gone(first_ledger)
@@ -931,8 +987,17 @@ class PulsarSegmentLog(Closing):
             "the topic, and start again"
         )
 
-    def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
-        gone = self.trimmed_to(segment)
+    def _check_whole(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        managed_ledger: ManagedLedger | None = None,
+    ) -> None:
+        """Raise if rows of a range are gone, by what the broker says, or said, of the ledgers."""
+        if managed_ledger is None:
+            managed_ledger = self._admin.managed_ledger(segment.log_name)
+        gone = self.trimmed_by(segment, managed_ledger)
         if start < gone:
             raise DataLossError(
                 f"rows of ({start}, {end}] of segment {segment.id} ({segment.log_name}) are gone: "
@@ -941,11 +1006,15 @@ class PulsarSegmentLog(Closing):
                 f"deleted it (subscription {INTERNAL_SUBSCRIPTION} skipped or removed?)"
             )
 
-    def _check_end(self, segment: SegmentRef, previous: Position, end: Position) -> None:
-        """Raise if `end` did not come, was acknowledged once, and can never come any more."""
-        if segment.in_pulsar_domain or previous == end:
+    def _check_end(self, wanted: LogRange) -> None:
+        """Raise if the end did not come, was acknowledged once, and can never come any more."""
+        segment, end = wanted.segment, wanted.end
+        if segment.in_pulsar_domain:
+            self._check_whole(segment, wanted.start, end)
             return
-        last = self._admin.managed_ledger(segment.log_name).last_up_to(end)
+        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        self._check_whole(segment, wanted.start, end, managed_ledger)
+        last = managed_ledger.last_up_to(end)
         if last < end:
             raise DataLossError(
                 f"rows up to {end} of segment {segment.id} ({segment.log_name}) were acknowledged, "
@@ -954,36 +1023,52 @@ class PulsarSegmentLog(Closing):
                 "set failOnDataLoss=false to go on with what is left"
             )
 
-    def _check_gaps(
-        self, segment: SegmentRef, gaps: Collection[tuple[Position, Position]], end: Position
+    def _check_gap(
+        self, wanted: LogRange, previous: Position, position: Position, seen: _Seen
     ) -> None:
-        """Raise for an entry up to `end` that did not come, unless it is hidden from readers.
+        """Raise if anything should have come between two entries that came.
+
+        Ledgers go whole and from the beginning, so only between two ledgers may some have gone.
+        The broker is asked for them once, as long as its answer tells of what came. Where entries
+        are missing between two ledgers, it is asked again.
 
         With ``autoSkipNonRecoverableData`` a broker passes over what its bookies have lost. Each
         entry costs a request. So of a range a bounded number is looked at, and none in a topic of
         Pulsar's own transactions, each of which leaves a marker.
         """
-        if not gaps or segment.in_pulsar_domain:
+        segment, crosses = wanted.segment, position.ledger != previous.ledger
+        if seen.holes is not None:
+            seen.holes.check(previous, position)
+        if segment.in_pulsar_domain:
+            if crosses:
+                self._check_whole(segment, wanted.start, wanted.end)
             return
-        managed_ledger = self._admin.managed_ledger(segment.log_name)
+        until = min(position, wanted.end)
+        known = seen.managed_ledger
+        if (
+            known is None
+            or known.last < until
+            or (crosses and any(_missing(known, previous, position, until)))
+        ):
+            known = seen.managed_ledger = self._admin.managed_ledger(segment.log_name)
+            self._check_whole(segment, wanted.start, wanted.end, known)
+        for at in itertools.islice(_missing(known, previous, position, until), seen.left):
+            seen.left -= 1
+            self._check_hidden(segment, at)
+
+    def _check_hidden(self, segment: SegmentRef, at: Position) -> None:
+        """Raise for an entry that did not come, unless it is hidden from readers."""
         # Only `pulsar-client` keeps chunks back, of which the admin API may tell nothing.
         source = self._headers if self._transport.drops_chunks else self._admin
-        missing = (
-            at
-            for previous, position in gaps
-            for at in ledgers.positions(managed_ledger.pieces(previous, min(position, end)))
-            if at != position
-        )
-        for at in itertools.islice(missing, _LOOKED_AT_ALWAYS):
-            header = source.entry_header(segment.log_name, at)
-            if not header.hidden and header.chunks == 1:
-                raise DataLossError(
-                    f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
-                    "but did not come. Nothing was skipped. If the broker passed it over "
-                    "(autoSkipNonRecoverableData), its bookies have lost it: restore them, and "
-                    "start again. If pulsar-client dropped it, because it cannot unpack an empty "
-                    "message with ZLIB: the transport 'wire' reads it"
-                )
+        header = source.entry_header(segment.log_name, at)
+        if not header.hidden and header.chunks == 1:
+            raise DataLossError(
+                f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
+                "but did not come. Nothing was skipped. If the broker passed it over "
+                "(autoSkipNonRecoverableData), its bookies have lost it: restore them, and "
+                "start again. If pulsar-client dropped it, because it cannot unpack an empty "
+                "message with ZLIB: the transport 'wire' reads it"
+            )
 
     # --- sizes --------------------------------------------------------------------------------
 

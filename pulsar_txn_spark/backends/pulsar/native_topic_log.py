@@ -271,10 +271,17 @@ class PulsarTopicLog(PulsarSegmentLog):
                 checked += 1
         return start
 
-    def _check_whole(self, segment: SegmentRef, start: Position, end: Position) -> None:
+    def _check_whole(
+        self,
+        segment: SegmentRef,
+        start: Position,
+        end: Position,
+        managed_ledger: ManagedLedger | None = None,
+    ) -> None:
         # From the very beginning means from whatever is there.
         if start != EARLIEST:
-            require_whole(segment, start, end, self.trimmed_to(segment))
+            known = managed_ledger or self._admin.managed_ledger(segment.log_name)
+            require_whole(segment, start, end, self.trimmed_by(segment, known))
 
     def _may_be_gone(self, managed_ledger: ManagedLedger, end: Position) -> bool:
         # Pulsar's own retention may take a whole topic while somebody reads it from the beginning.

@@ -1,19 +1,29 @@
-"""A ledger that its bookies recovered shorter than what was acknowledged in it (INV-11)."""
+"""What a log has lost is never passed over, however little of it a reader takes (INV-11).
+
+A ledger may be recovered shorter than what was acknowledged in it. Ledgers in front of a reader may
+be deleted. A broker may pass over entries in the middle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
+from pulsar_txn_spark.backends.pulsar import log as pulsar_log
+from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin
+from pulsar_txn_spark.backends.pulsar.log import ORIGIN_PROPERTY, PulsarSegmentLog
+from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
 from pulsar_txn_spark.backends.pulsar.wire.connection import wire_id
+from pulsar_txn_spark.client.reader import Reading, SubscriptionReader
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import DataLossError
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.txn.transaction_buffer import ReadableRange, Visibility
 from tests.support import fake_pulsar
 from tests.support.fake_admin_api import LEDGER, FakeAdminApi, fake_admin_api
 from tests.support.fake_pulsar import FakePulsar
@@ -87,3 +97,194 @@ def test_what_is_left_of_a_closed_ledger_is_read(lossy: Lossy) -> None:
     end = snapshot.last_up_to(Position(LEDGER, WRITTEN - 1))
     assert end == Position(LEDGER, LEFT - 1)
     assert lossy.read(Position(LEDGER, 2), end) == [3, 4, 5]
+
+
+# -- a reader that takes no more than the beginning ------------------------------------------------
+
+ENTRIES, ROWS = 8, 800
+NATIVE = SegmentRef(SEGMENT.log_name, SEGMENT.log_name, SEGMENT.log_name)
+HIDDEN = EntryHeader(hidden=True, message="", chunk=0, chunks=1)
+
+
+class Whole:
+    """A segment of eight entries, of which a broker may not deliver some."""
+
+    def __init__(self, broker: FakePulsar, api: FakeAdminApi) -> None:
+        self.broker, self.api, self.segment = broker, api, SEGMENT
+        config = PulsarConfig(broker.url, api.url, transport="wire")
+        self.log = PulsarSegmentLog(config)
+        api.create(SEGMENT)
+        writer = self.log.writer(SEGMENT, "w")
+        for _ in range(ENTRIES):
+            writer.append(pa.record_batch({"value": pa.array([b"v"] * ROWS, pa.binary())}))
+            writer.flush()
+            self.last = api.append(SEGMENT)
+        writer.close()
+        self.log.trimmed_to(SEGMENT)  # so that what the topic says of itself is known
+        self.native = PulsarTopicLog(config)
+        self.stats: list[dict[str, Any]] = []
+        """What the broker says of the ledgers: the first one once, the last one for ever."""
+
+    def look_at(self, name: str, what: str) -> Any:
+        answer = FakeAdminApi.answer(self.api, name, what)  # which counts
+        if what != "internalStats" or not self.stats:
+            return answer
+        return self.stats.pop(0) if len(self.stats) > 1 else self.stats[0]
+
+    def is_native(self) -> None:
+        """Let the topic be one of Pulsar's own."""
+        self.log, self.segment = self.native, NATIVE
+        self.api.properties["s1"] = {}
+        self.native._check_exists(NATIVE)
+
+    def pass_over(self, *entries: int) -> None:
+        """Let the broker not deliver entries."""
+        self.broker.coordinator.known.add((0, 1))
+        self.broker.topic(SEGMENT.log_name).txns |= dict.fromkeys(entries, (0, 1))
+
+    def roll_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let each two entries be in a ledger of their own, from now on."""
+        monkeypatch.setattr(
+            fake_pulsar, "wire_id", lambda _, entry: wire_id(LEDGER + entry // 2, entry % 2)
+        )
+        self.last = Position(LEDGER + 3, 1)
+        self.stats = [stats_of(LEDGER, LEDGER + 3)]
+
+    def first_batch_of_a_client(self, start: Position) -> int:
+        """Read as a client does, which looks no further; return how many messages it gets."""
+        reader = SubscriptionReader.__new__(SubscriptionReader)
+        components, ref = SimpleNamespace(log=self.log), SimpleNamespace(ref=self.segment)
+        reader._components, reader._consumer = components, None  # type: ignore[assignment]
+        at = MessagePosition.whole(start)
+        state = SimpleNamespace(holder_of=lambda _: None, cursor=at)
+        reading = Reading(ref, None, state, start, at)  # type: ignore[arg-type]
+        read, _, _ = reader._read_range(reading, ReadableRange(self.last, Visibility()), 0, {})
+        return len(read.messages)
+
+    def all_batches(self, start: Position) -> int:
+        return sum(batch.num_rows for batch in self.read(start))
+
+    def next_batch(self, start: Position) -> int:
+        rows: int = next(self.read(start)).num_rows
+        return rows
+
+    def read(self, start: Position) -> Iterator[pa.RecordBatch]:
+        return self.log.read(
+            self.segment,
+            start,
+            self.last,
+            visible=lambda _name, _position: True,
+            columns=frozenset({"value"}),
+            max_rows=1_000,
+        )
+
+
+def stats_of(first: int, last: int) -> dict[str, Any]:
+    """Return what a broker says of ledgers of two entries each."""
+    return {
+        "lastConfirmedEntry": f"{last}:1",
+        "currentLedgerSize": 100,
+        "entriesAddedCounter": 1,
+        "ledgers": [{"ledgerId": n, "entries": 2, "size": 100} for n in range(first, last + 1)],
+    }
+
+
+TAKE = pytest.mark.parametrize(
+    "take", [Whole.next_batch, Whole.first_batch_of_a_client, Whole.all_batches]
+)
+Take = Callable[[Whole, Position], int]
+
+
+@pytest.fixture
+def whole(broker: FakePulsar, monkeypatch: pytest.MonkeyPatch) -> Iterator[Whole]:
+    with fake_admin_api() as api:
+        whole = Whole(broker, api)
+        monkeypatch.setattr(api, "answer", whole.look_at)
+        api.calls()
+        yield whole
+        whole.log.close()
+        whole.native.close()
+
+
+@TAKE
+@pytest.mark.parametrize("native", [False, True], ids=["segment", "native"])
+def test_rows_behind_ledgers_that_somebody_deleted_are_not_given_out(
+    whole: Whole, take: Take, *, native: bool
+) -> None:
+    if native:
+        whole.is_native()
+    else:
+        properties = whole.api.properties["s1"]
+        assert properties is not None
+        properties[ORIGIN_PROPERTY] = f"{EARLIEST},3"
+        whole.log._read_properties(SEGMENT)
+    with pytest.raises(DataLossError, match=r"rows of \(5:10, 7:7\]"):
+        take(whole, Position(5, 10))
+
+
+@TAKE
+@pytest.mark.parametrize("status", [404, 200], ids=["not there", "there"])
+def test_rows_behind_an_entry_that_did_not_come_are_not_given_out(
+    whole: Whole, status: int, take: Take
+) -> None:
+    whole.pass_over(1)
+    lost = f"/ledger/{LEDGER}/entry/1"
+    whole.api.instead = lambda path: (404, "") if status == 404 and path.endswith(lost) else None
+    with pytest.raises(DataLossError, match=r"entry 7:1 .*did not come.*Nothing was skipped"):
+        take(whole, EARLIEST)
+
+
+def test_ledgers_that_go_while_a_range_is_read_are_noticed(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.roll_over(monkeypatch)
+    monkeypatch.setattr(pulsar_log, "_LOOKED_AT_ALWAYS", 0)
+    whole.stats.append(stats_of(LEDGER + 2, LEDGER + 3))
+    whole.pass_over(2, 3)
+    with pytest.raises(DataLossError, match=r"everything up to 9:-1 was deleted"):
+        whole.all_batches(EARLIEST)
+
+
+def test_entries_that_the_broker_did_not_tell_of_before_are_asked_for(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.roll_over(monkeypatch)
+    whole.stats.insert(0, stats_of(LEDGER, LEDGER))
+    whole.pass_over(2, 3)
+    with pytest.raises(DataLossError, match=r"entry 8:0 .*did not come"):
+        whole.all_batches(EARLIEST)
+
+
+def test_ledgers_that_just_follow_each_other_cost_one_call_for_all(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.roll_over(monkeypatch)
+    assert whole.all_batches(EARLIEST) == ENTRIES * ROWS
+    assert whole.api.asked == {"internalStats": 1}
+
+
+def test_entries_that_are_hidden_cost_a_call_each_and_one_where_a_ledger_begins(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.roll_over(monkeypatch)
+    looked_at = []
+
+    def entry_header(_: PulsarAdmin, _topic: str, at: Position) -> EntryHeader:
+        looked_at.append(at)
+        return HIDDEN
+
+    monkeypatch.setattr(PulsarAdmin, "entry_header", entry_header)
+    whole.pass_over(2, 4)
+    assert whole.all_batches(EARLIEST) == (ENTRIES - 2) * ROWS
+    assert looked_at == [Position(8, 0), Position(9, 0)]
+    # Of the first ledger, and before the entries 8:1 and 9:1.
+    assert whole.api.asked == {"internalStats": 3}
+
+
+def test_markers_of_pulsars_own_transactions_cost_no_call(whole: Whole) -> None:
+    whole.is_native()
+    whole.pass_over(1, 3, 5)
+    whole.api.calls()
+    assert whole.all_batches(Position(LEDGER, -1)) == (ENTRIES - 3) * ROWS
+    # These find out where the last message is.
+    assert whole.api.asked == {"internalStats": 1, "ledger": 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
 SEGMENT = SegmentRef("id", "topic://public/default/t", "persistent://public/default/t")
+STEPS = ["remove", "properties", "policy", "move", "trim"]
 
 
 class Crash(Exception):  # noqa: N818 — not an error of anybody's
@@ -36,8 +37,10 @@ class FakeAdmin:
         self.keeps_all = True
         self.published = {3: 100, 5: 200, 8: 300, 9: 400}
         self.dies_before = ""
+        self.meanwhile: dict[str, Callable[[], None]] = {}  # what others do before a step
 
-    def _maybe_die(self, step: str) -> None:
+    def _reach(self, step: str) -> None:
+        self.meanwhile.pop(step, lambda: None)()
         if step == self.dies_before:
             self.dies_before = ""
             raise Crash
@@ -59,21 +62,28 @@ class FakeAdmin:
         return dict(self.found)
 
     def set_properties(self, _topic: str, properties: Mapping[str, str]) -> None:
-        self._maybe_die("properties")
+        self._reach("properties")
         self.found |= properties
 
+    def remove_property(self, _topic: str, name: str) -> None:
+        self._reach("remove")
+        self.found.pop(name, None)
+
     def retain_nothing(self, _topic: str) -> None:
-        self._maybe_die("policy")
+        self._reach("policy")
         self.keeps_all = False
 
     def move_subscription(self, _topic: str, _name: str, to: Position) -> None:
-        self._maybe_die("move")
+        self._reach("move")
         assert to.entry == 0
-        assert TRIM_PROPERTY in self.found, "what goes is noted before it goes"
+        assert self.trims(), "what goes is noted before it goes"
         self.acknowledged = to
 
     def trim_ledgers(self, _topic: str) -> None:
-        self._maybe_die("trim")
+        self._reach("trim")
+
+    def trims(self) -> dict[str, str]:
+        return {name: what for name, what in self.found.items() if name.startswith(TRIM_PROPERTY)}
 
     def entry_header(self, _topic: str, position: Position) -> EntryHeader:
         published_ms = self.published.get(position.ledger)
@@ -109,7 +119,11 @@ def test_a_trim_counts_once_the_broker_has_removed_the_ledgers(admin: FakeAdmin)
     assert list(admin.ledgers) == [9], "the last one stays: an empty one may be replaced"
     assert other.trimmed_to(SEGMENT) == open_log(admin).trimmed_to(SEGMENT) == Position(8, 1)
     assert log.trim(SEGMENT, Position(9, 1)) == Position(8, 1)
-    assert admin.found[ORIGIN_PROPERTY] == "5:1,8"
+    assert admin.found[ORIGIN_PROPERTY] == f"{EARLIEST},3"
+    assert admin.trims() == {
+        f"{TRIM_PROPERTY}.id.8": "5:1,8",
+        f"{TRIM_PROPERTY}.id.9": "8:1,9",
+    }
 
 
 def test_a_trim_that_was_begun_is_finished_before_another_one_begins(admin: FakeAdmin) -> None:
@@ -122,7 +136,7 @@ def test_a_trim_that_was_begun_is_finished_before_another_one_begins(admin: Fake
     assert admin.acknowledged == Position(9, 0)
 
 
-@pytest.mark.parametrize("step", ["properties", "policy", "move", "trim"])
+@pytest.mark.parametrize("step", STEPS[1:])
 def test_whoever_comes_next_finishes_a_trim_that_died(admin: FakeAdmin, step: str) -> None:
     admin.dies_before = step
     with pytest.raises(Crash):
@@ -134,6 +148,96 @@ def test_whoever_comes_next_finishes_a_trim_that_died(admin: FakeAdmin, step: st
     admin.remove()
     assert list(admin.ledgers) == [8, 9]
     assert log.trimmed_to(SEGMENT) == Position(5, 1)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whoever_comes_next_finishes_a_trim_that_died_behind_another_one(
+    admin: FakeAdmin, step: str
+) -> None:
+    for up_to in (Position(3, 1), Position(5, 1)):
+        open_log(admin).trim(SEGMENT, up_to)
+        admin.remove()
+    admin.dies_before = step
+    with pytest.raises(Crash):
+        open_log(admin).trim(SEGMENT, Position(8, 1))
+    admin.remove()
+    log = open_log(admin)
+    assert log.trimmed_to(SEGMENT) == Position(8 if step == "trim" else 5, 1)
+    log.trim(SEGMENT, Position(8, 1))
+    admin.remove()
+    assert list(admin.ledgers) == [9]
+    assert log.trimmed_to(SEGMENT) == Position(8, 1)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_trim_that_wakes_behind_two_later_ones_takes_nothing_back(
+    admin: FakeAdmin, step: str
+) -> None:
+    admin.ledgers |= {12: 2, 14: 2}
+
+    def trim(*ledgers: int) -> None:
+        for ledger in ledgers:
+            open_log(admin).trim(SEGMENT, Position(ledger, 1))
+            admin.remove()
+
+    trim(3, 5)
+    admin.meanwhile[step] = lambda: trim(8, 9)
+    log = open_log(admin)
+    assert log.trim(SEGMENT, Position(8, 1)) == Position(9, 1)
+    admin.remove()
+    assert list(admin.ledgers) == [12, 14]
+    for reader in (log, open_log(admin)):  # who has read what was given up has lost nothing
+        assert reader.trimmed_to(SEGMENT) == Position(9, 1)
+        reader._check_whole(SEGMENT, Position(9, 1), Position(12, 1))
+    trim(12)
+    assert open_log(admin).trimmed_to(SEGMENT) == Position(12, 1)
+    assert list(admin.trims()) == [f"{TRIM_PROPERTY}.id.{ledger}" for ledger in (12, 14)]
+
+
+@pytest.mark.parametrize("late", [3, 8], ids=["shorter", "longer"])
+def test_of_two_trims_that_were_begun_the_longer_one_is_finished(
+    admin: FakeAdmin, late: int
+) -> None:
+    def trim_too() -> None:
+        open_log(admin).trim(SEGMENT, Position(11 - late, 1))
+
+    admin.meanwhile["properties"] = trim_too
+    open_log(admin).trim(SEGMENT, Position(late, 1))
+    assert admin.acknowledged == Position(9, 0)
+    for gone in (EARLIEST, Position(3, 1), Position(8, -1), Position(8, 1)):
+        assert open_log(admin).trimmed_to(SEGMENT) == gone
+        del admin.ledgers[min(admin.ledgers)]
+
+
+@pytest.mark.parametrize("origin, first", [("-1:-1,3", 3), ("3:1,5", 5)])
+def test_a_trim_of_the_form_without_a_ledger_in_its_name_is_finished_and_goes(
+    admin: FakeAdmin, origin: str, first: int
+) -> None:
+    admin.found |= {ORIGIN_PROPERTY: origin, TRIM_PROPERTY: "5:1,8"}
+    admin.ledgers = {number: 2 for number in admin.ledgers if number >= first}
+    log = open_log(admin)
+    given_up = Position.parse(origin.partition(",")[0])
+    assert log.trimmed_to(SEGMENT) == given_up
+    assert log.trim(SEGMENT, Position(3, 1)) == given_up
+    admin.remove()
+    assert list(admin.ledgers) == [8, 9]
+    assert log.trimmed_to(SEGMENT) == open_log(admin).trimmed_to(SEGMENT) == Position(5, 1)
+    log.trim(SEGMENT, Position(8, 1))
+    admin.remove()
+    assert log.trimmed_to(SEGMENT) == open_log(admin).trimmed_to(SEGMENT) == Position(8, 1)
+    admin.ledgers[12] = 2
+    log.trim(SEGMENT, Position(9, 1))
+    assert TRIM_PROPERTY not in admin.found
+
+
+def test_what_a_trim_has_noted_too_late_means_nothing_to_the_topic_s_next_segment(
+    admin: FakeAdmin,
+) -> None:
+    # The topic was given back, and adopted again, while the trim was paused.
+    admin.found[f"{TRIM_PROPERTY}.another.9"] = "8:1,9"
+    log = open_log(admin)
+    assert log.trim(SEGMENT, Position(3, 1)) == EARLIEST
+    assert admin.acknowledged == Position(5, 0)
 
 
 def test_what_somebody_else_removed_is_told_from_what_was_given_up(admin: FakeAdmin) -> None:
