@@ -6519,6 +6519,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a decision that was refused because its slot moves counts as unknown",
+        "a query outlives the move of a slot",
+        f"{MOVES}::test_a_decision_whose_slot_moves_is_not_unknown_as_it_was_not_taken",
+        Edit(f"{REDIS}/scripts.py", "repeats=(ClusterError,)", "repeats=()"),
+    ),
+    mutation(
         "a broker asks the server to which a slot of its store is on its way",
         "INV-5",
         JAR,

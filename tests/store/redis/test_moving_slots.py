@@ -11,7 +11,7 @@ from redis.exceptions import TryAgainError
 
 from pulsar_txn_spark.backports import Self
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.errors import StoreError
+from pulsar_txn_spark.errors import StoreError, StoreUnavailableError
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.records import SubscriptionRef, TxnState
@@ -173,6 +173,26 @@ def commit_while_the_segment_moves(
     assert not deliverable(world, 0), "its processing is committed: it must not come again"
     assert deliverable(world, 1) is not neighbour
     assert deliverable(world, 2)
+
+
+def test_a_decision_whose_slot_moves_is_not_unknown_as_it_was_not_taken(
+    cluster: redis.RedisCluster,
+) -> None:
+    world = World("", client=cluster)
+    txn = world.open()
+    with Moves(world, "txn_end") as moves:
+        world.commit(txn)
+    assert moves.finished
+    assert world.state(txn) is TxnState.COMMITTED
+    other = world.open()
+    move = SlotMove(cluster, f"{{tc{other.id.tc}}}:birth")
+    try:
+        with pytest.raises(StoreUnavailableError, match="being moved"):
+            world.commit(other)
+    finally:
+        move.finish()
+    assert world.state(other) is TxnState.OPEN
+    world.commit(other)
 
 
 def test_a_script_is_refused_by_the_server_to_which_its_slot_is_on_its_way(
