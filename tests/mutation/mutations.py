@@ -6525,6 +6525,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{REDIS}/scripts.py", "repeats=(ClusterError,)", "repeats=()"),
     ),
     mutation(
+        "a lock goes before what it has locked is acknowledged",
+        "INV-9",
+        f"{MOVES}::test_what_is_acknowledged_outlives_a_script_that_is_broken_off",
+        Edit(
+            f"{LUA}/_ranges.lua",
+            "    if committed then\n",
+            "    redis.call('ZREM', ranges, member .. ' ' .. txn)\n"
+            "    redis.call('ZREM', own, member)\n"
+            "    if committed then\n",
+        ),
+    ),
+    mutation(
+        "a lock goes before the one that takes it in is there",
+        "INV-9",
+        f"{MOVES}::test_what_is_locked_outlives_a_script_that_is_broken_off",
+        Edit(
+            f"{LUA}/_ranges.lua",
+            "      start = from\n",
+            "      redis.call('ZREM', ranges, before)\n"
+            "      redis.call('ZREM', own or ranges, own and from .. ' ' .. to or before)\n"
+            "      start = from\n",
+        ),
+    ),
+    mutation(
         "a broker asks the server to which a slot of its store is on its way",
         "INV-5",
         JAR,

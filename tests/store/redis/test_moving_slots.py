@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -124,11 +125,47 @@ def acknowledged(world: World, txn: Txn, start: MessagePosition, end: MessagePos
     )
 
 
+@pytest.fixture
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let scripts begin in a slot that moves, so that the server breaks them off."""
+    whole = scripts._text
+    guard = "redis.pcall('EXISTS', KEYS[1], KEYS[1] .. ':none')"
+    assert guard in whole("_prelude")
+    monkeypatch.setattr(scripts, "_text", lambda *parts: whole(*parts).replace(guard, "1"))
+    scripts.script.cache_clear()
+    yield
+    scripts.script.cache_clear()
+
+
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_a_commit_whose_segment_moves_loses_no_acknowledgement(
     cluster: redis.RedisCluster, neighbour: bool
 ) -> None:
     commit_while_the_segment_moves(cluster, neighbour, refusal="being moved")
+
+
+@pytest.mark.usefixtures("unguarded")
+@pytest.mark.parametrize("neighbour", [False, True])
+def test_what_is_acknowledged_outlives_a_script_that_is_broken_off(
+    cluster: redis.RedisCluster, neighbour: bool
+) -> None:
+    commit_while_the_segment_moves(cluster, neighbour, refusal="non local key|rehashing")
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_what_is_locked_outlives_a_script_that_is_broken_off(cluster: redis.RedisCluster) -> None:
+    world = segment_in_use(cluster)
+    txn = world.open()
+    acknowledged(world, txn, BEFORE_ALL, at(0))
+    move = SlotMove(cluster, world.key("birth"))
+    try:
+        with contextlib.suppress(StoreError):
+            acknowledged(world, txn, at(0), at(1))
+    finally:
+        move.finish()
+    acknowledged(world, txn, at(0), at(1))
+    world.commit(txn)
+    assert [deliverable(world, entry) for entry in range(3)] == [False, False, True]
 
 
 def segment_in_use(cluster: redis.RedisCluster) -> World:
