@@ -28,6 +28,10 @@ BATCH = "tests/txn/test_batch.py"
 ACKS = "tests/txn/test_pending_ack.py"
 MESSAGES = "tests/txn/test_message_acks.py"
 SERVER = "tests/store/redis/test_server.py"
+MOVES = "tests/store/redis/test_moving_slots.py"
+A_STEP_WAITS = (
+    f"{MOVES}::test_a_step_whose_slot_moves_waits_and_has_the_effect_of_one_that_met_no_move"
+)
 STORES = "tests/store/redis/test_store_identity.py"
 HISTORIES = "tests/store/redis/test_store_histories.py"
 CLIENT_TRANSACTIONS = "tests/store/redis/test_client_transactions.py"
@@ -6727,6 +6731,64 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/store/redis/connection.py",
             "connection.set_parser(_ClusterParser)",
             "connection.set_parser(DefaultParser)",
+        ),
+    ),
+    mutation(
+        "a script begins where its slot moves, and is broken off",
+        "INV-9",
+        f"{MOVES}::test_a_commit_whose_segment_moves_loses_no_acknowledgement",
+        Edit(
+            f"{LUA}/_prelude.lua",
+            "local moving = redis.pcall('EXISTS', KEYS[1], KEYS[1] .. ':none')",
+            "local moving = 1",
+        ),
+    ),
+    mutation(
+        "a script begins on the server to which its slot is on its way",
+        "INV-5",
+        f"{MOVES}::test_a_script_is_refused_by_the_server_to_which_its_slot_is_on_its_way",
+        Edit(
+            f"{LUA}/_prelude.lua",
+            "redis.pcall('EXISTS', KEYS[1], KEYS[1] .. ':none')",
+            "redis.pcall('EXISTS', KEYS[1] .. ':none')",
+        ),
+    ),
+    mutation(
+        "a step that is refused because its slot moves is not sent again",
+        "a query outlives the move of a slot",
+        f"{A_STEP_WAITS}[txn_intend]",
+        Edit(
+            f"{LUA}/_prelude.lua", "redis.error_reply('TRYAGAIN the", "redis.error_reply('ERR the"
+        ),
+    ),
+    mutation(
+        "a decision that was refused because its slot moves counts as unknown",
+        "a query outlives the move of a slot",
+        f"{MOVES}::test_a_decision_whose_slot_moves_is_not_unknown_as_it_was_not_taken",
+        Edit(f"{REDIS}/scripts.py", "repeats=(ClusterError,)", "repeats=()"),
+    ),
+    mutation(
+        "a lock goes before what it has locked is acknowledged",
+        "INV-9",
+        f"{MOVES}::test_what_is_acknowledged_outlives_a_script_that_is_broken_off",
+        Edit(
+            f"{LUA}/_ranges.lua",
+            "    if committed then\n",
+            "    redis.call('ZREM', ranges, member .. ' ' .. txn)\n"
+            "    redis.call('ZREM', own, member)\n"
+            "    if committed then\n",
+        ),
+    ),
+    mutation(
+        "a lock goes before the one that takes it in is there",
+        "INV-9",
+        f"{MOVES}::test_what_is_locked_outlives_a_script_that_is_broken_off",
+        Edit(
+            f"{LUA}/_ranges.lua",
+            "      start = from\n",
+            "      redis.call('ZREM', ranges, before)\n"
+            "      redis.call('ZREM', own or ranges, own and from .. ' ' .. to or before)\n"
+            "      start = from\n",
         ),
     ),
     mutation(

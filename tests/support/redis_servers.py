@@ -153,6 +153,43 @@ def await_cluster(ports: Sequence[int]) -> None:
     until(lambda: all(_is_joined(port, len(ports)) for port in ports))
 
 
+class SlotMove:
+    """A slot on its way from one server of a cluster to the other, until `finish` is called.
+
+    Parameters
+    ----------
+    client : redis.RedisCluster
+        Of a cluster of two servers.
+    key : str
+        Whose slot it is.
+    """
+
+    def __init__(self, client: Any, key: str) -> None:
+        self.slot = client.keyslot(key)
+        own = client.get_node_from_key(key)
+        (other,) = [node for node in client.get_primaries() if node.name != own.name]
+        self.old: Any = redis.Redis(port=own.port)
+        self.new: Any = redis.Redis(port=other.port)
+        self._port = other.port
+        servers: tuple[Any, ...] = (self.old, self.new)
+        self._ids = [server_.execute_command("CLUSTER", "MYID").decode() for server_ in servers]
+        self.new.cluster("SETSLOT", self.slot, "IMPORTING", self._ids[0])
+        self.old.cluster("SETSLOT", self.slot, "MIGRATING", self._ids[1])
+
+    def take(self, *keys: str) -> None:
+        """Move some keys to the new server."""
+        self.old.migrate("127.0.0.1", self._port, list(keys), 0, 5_000)
+
+    def finish(self) -> None:
+        """Move all keys that are left, and give the slot to the new server."""
+        left = self.old.execute_command("CLUSTER", "GETKEYSINSLOT", self.slot, 1_000)
+        if left:
+            self.take(*left)
+        for server_ in (self.new, self.old):
+            server_.cluster("SETSLOT", self.slot, "NODE", self._ids[1])
+            server_.close()
+
+
 def _is_joined(port: int, nodes: int) -> bool:
     with contextlib.suppress(redis.RedisError):
         found = _ask(port, "INFO")

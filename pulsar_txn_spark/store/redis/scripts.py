@@ -300,9 +300,12 @@ class Scripts:
         return self._send(sha, body, call.all_keys, self._args(call))
 
     def ask_once(self, call: Call) -> list[Any]:
-        """Send one call; a lost reply is an error at once. Let `checked` judge the reply."""
+        """Send one call; a lost reply is an error at once. Let `checked` judge the reply.
+
+        What a cluster has refused, as the slot is on its way, was not run: it is sent again.
+        """
         body, sha = script(call.name)
-        return self._send_once(sha, body, call.all_keys, self._args(call))
+        return self._send(sha, body, call.all_keys, self._args(call), repeats=(ClusterError,))
 
     @property
     def merges(self) -> bool:
@@ -354,13 +357,21 @@ class Scripts:
         yield
         self.counters.observe(metrics.INDEX_QUERY, time.perf_counter() - began, index)
 
-    def _send(self, sha: str, body: str, keys: list[str], args: Sequence[Arg]) -> list[Any]:
+    def _send(
+        self,
+        sha: str,
+        body: str,
+        keys: list[str],
+        args: Sequence[Arg],
+        *,
+        repeats: tuple[type[Exception], ...] = (*NO_REPLY, StoreUnavailableError),
+    ) -> list[Any]:
         """Run one script; a lost reply is answered by asking again (every script allows it)."""
         pause_s = _LOST_REPLY_PAUSE_S
         for attempt in range(1, _LOST_REPLY_TRIES + 1):
             try:
                 return self._send_once(sha, body, keys, args)
-            except (*NO_REPLY, StoreUnavailableError) as error:
+            except repeats as error:
                 if attempt == _LOST_REPLY_TRIES:
                     raise _unavailable(error, attempt) from error
             time.sleep(pause_s)

@@ -51,6 +51,7 @@ from pulsar_txn_spark.txn.health import tc_states
 from pulsar_txn_spark.txn.watcher import SegmentWatcher
 from tests.support.connections import in_use
 from tests.support.redis_servers import (
+    SlotMove,
     StartRedis,
     demote,
     free_port,
@@ -699,24 +700,14 @@ def test_a_slot_on_its_way_to_another_server_does_not_answer_until_it_has_arrive
     client.set(declared, "1")
     client.set(read_besides, "1")
     script = "return {redis.call('GET', KEYS[1]), redis.call('GET', ARGV[1])}"
-    slot = client.keyslot(declared)
-    own = client.get_node_from_key(declared)
-    (other,) = [node for node in client.get_primaries() if node.name != own.name]
-    nodes: list[Any] = [redis.Redis(port=node.port) for node in (own, other)]
-    old, new = nodes
-    ids = [server_.execute_command("CLUSTER", "MYID").decode() for server_ in (old, new)]
-    new.cluster("SETSLOT", slot, "IMPORTING", ids[0])
-    old.cluster("SETSLOT", slot, "MIGRATING", ids[1])
-    old.migrate("127.0.0.1", other.port, declared, 0, 5_000)
+    move = SlotMove(client, declared)
+    move.take(declared)
     with pytest.raises(ClusterError):  # the other server would answer ['1', None]
         client.eval(script, 1, declared, read_besides)
-    old.migrate("127.0.0.1", other.port, "{seg:s}:birth", 0, 5_000)
+    move.take("{seg:s}:birth")
     with pytest.raises(StoreUnavailableError, match="being moved"):
         store.segments.gates(["s"])
-    old.migrate("127.0.0.1", other.port, read_besides, 0, 5_000)
-    for server_ in (new, old):
-        server_.cluster("SETSLOT", slot, "NODE", ids[1])
-        server_.close()
+    move.finish()
     assert client.eval(script, 1, declared, read_besides) == [b"1", b"1"]
     assert store.segments.gates(["s"]) == [Gate()]
 

@@ -40,6 +40,7 @@ from tests.support.scenario import (
     Loss,
     World,
     ack,
+    keys_of,
     put_cursor,
 )
 
@@ -86,7 +87,7 @@ def many_acks_committed(world: World, txn: TxnId) -> TxnId:
 
 
 def staged_keys(world: World) -> list[bytes]:
-    return sorted(world.client.keys("*:stage:*"))
+    return keys_of(world.client, "*:stage:*")
 
 
 STEPS: Mapping[str, list[Step]] = {
@@ -375,7 +376,7 @@ CLOCKS = {b"deadline_ms", b"created_ms", b"finalized_ms", b"__upkeep"}
 def effect(world: World) -> dict[str, object]:
     """Return everything in the store, without clocks and without sequence numbers."""
     found: dict[str, object] = {}
-    for key in sorted(world.client.keys("*")):
+    for key in keys_of(world.client, "*"):
         name = key.decode()
         if name.endswith(":metrics"):
             continue  # counts of requests, which count a repeated one as well
@@ -492,10 +493,12 @@ def test_every_step_stays_within_one_hash_tag(
     sent: list[list[str]] = []
     send = scripts.Scripts._send
 
-    def recorded(self: scripts.Scripts, sha: str, body: str, keys: list[str], args: Any) -> Any:
+    def recorded(
+        self: scripts.Scripts, sha: str, body: str, keys: list[str], args: Any, **how: Any
+    ) -> Any:
         derived = [arg for arg in args if isinstance(arg, str) and arg.startswith("{")]
         sent.append([*keys, *derived])
-        return send(self, sha, body, keys, args)
+        return send(self, sha, body, keys, args, **how)
 
     monkeypatch.setattr(scripts.Scripts, "_send", recorded)
     for name, steps in STEPS.items():

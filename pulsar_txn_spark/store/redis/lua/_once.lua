@@ -16,6 +16,9 @@ local redis = {
       replication = replication or server.pcall(...)
       return replication
     end
+    if ... == 'EXISTS' then
+      return 1 -- no cluster runs this, so that no slot moves
+    end
     return server.pcall(...)
   end,
   sha1hex = redis.sha1hex,

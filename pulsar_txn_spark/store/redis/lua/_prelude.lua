@@ -13,6 +13,21 @@
 --                                     what the caller has seen is not in this tag's past (INV-14)
 --   {seq, 'UNREGISTERED'}             {meta} may not know that the tag was initialized: it could be lost
 --                                     and initialized again. Register it, and ask again with '+'
+-- A server from which a slot of a cluster moves refuses each command on a key that it does not have. It does
+-- so in the middle of a script, too, and keeps what the script has written. A set that the script has just
+-- emptied is such a key. So every script first asks for a key that is never there. Where its slot moves,
+-- it is refused before its first write, and is sent again (TRYAGAIN). The server to which the slot
+-- moves takes one key that has not arrived for absent, if it was told ASKING. Of several keys it wants all.
+-- So the tag record is asked for as well. Where one server has all tags, nothing is asked (_once.lua).
+local moving = redis.pcall('EXISTS', KEYS[1], KEYS[1] .. ':none')
+if type(moving) == 'table' then
+  -- Newer ones than 7.0 say the second where some of the keys are here.
+  if string.find(moving.err, 'non local key', 1, true)
+      or string.find(moving.err, 'rehashing of the slot', 1, true) then
+    return redis.error_reply('TRYAGAIN the slot of this tag is on its way to another server')
+  end
+  return moving
+end
 -- This primary may have become a replica while the caller's connection was open: it would still answer
 -- reads, with old data (INV-4, INV-11). Where the user may not call INFO, a write that changes nothing
 -- asks: XX adds nothing to a key that is never there. For everybody else it would be too dear: 6.2 syncs

@@ -41,27 +41,23 @@ local function gaps(ranges, start, last, me)
   end
   return free, locks
 end
--- Put a range where there is none; neighbours of one holder become one.
+-- Put a range where there is none; neighbours of one holder become one. What is put is written before
+-- anything goes: what is acknowledged is never nowhere, however far this gets.
 local function put(ranges, own, start, last, holder)
   local before = redis.call('ZREVRANGEBYLEX', ranges, '(' .. start .. ' ', '-', 'LIMIT', '0', '1')[1]
+  local behind = redis.call('ZRANGEBYLEX', ranges, '[' .. last .. ' ', '+', 'LIMIT', '0', '1')[1]
+  local joined = {}
   if before then
     local from, to, who = parse(before)
     if to == start and who == holder then
-      redis.call('ZREM', ranges, before)
-      if own then
-        redis.call('ZREM', own, from .. ' ' .. to)
-      end
+      joined[#joined + 1] = from .. ' ' .. to
       start = from
     end
   end
-  local behind = redis.call('ZRANGEBYLEX', ranges, '[' .. last .. ' ', '+', 'LIMIT', '0', '1')[1]
   if behind then
     local from, to, who = parse(behind)
     if from == last and who == holder then
-      redis.call('ZREM', ranges, behind)
-      if own then
-        redis.call('ZREM', own, from .. ' ' .. to)
-      end
+      joined[#joined + 1] = from .. ' ' .. to
       last = to
     end
   end
@@ -69,18 +65,24 @@ local function put(ranges, own, start, last, holder)
   if own then
     redis.call('ZADD', own, 0, start .. ' ' .. last)
   end
+  for _, range in ipairs(joined) do
+    redis.call('ZREM', ranges, range .. ' ' .. holder)
+    if own then
+      redis.call('ZREM', own, range)
+    end
+  end
 end
 -- Give the ranges of a decided transaction up, a bounded number at once; returns whether some are
 -- left. The cursor moves over what then starts at it, and over nothing else (INV-9).
 local function settle(ranges, own, cursor_key, txn, committed)
   local members = redis.call('ZRANGE', own, 0, 511)
   for _, member in ipairs(members) do
-    redis.call('ZREM', ranges, member .. ' ' .. txn)
-    redis.call('ZREM', own, member)
     if committed then
       local blank = string.find(member, ' ', 1, true)
       put(ranges, nil, string.sub(member, 1, blank - 1), string.sub(member, blank + 1), '')
     end
+    redis.call('ZREM', ranges, member .. ' ' .. txn)
+    redis.call('ZREM', own, member)
   end
   local moved = 0
   if committed and #members > 0 then
