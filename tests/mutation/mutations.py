@@ -6041,6 +6041,38 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- the plug-in of brokers: its own tests run when the jar is built --------------------------
     mutation(
+        "acknowledgements in one batch of unknown size overlap behind its end",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/HandledSubscription.java",
+            "    bits.flip(0, batchSize);\n    return bits.get(0, batchSize);\n",
+            "    bits.flip(0, batchSize > 0 ? batchSize : left.length * Long.SIZE);\n"
+            "    return batchSize > 0 ? bits.get(0, batchSize) : bits;\n",
+        ),
+    ),
+    mutation(
+        "an acknowledgement of nothing leaves a record",
+        "what nobody needs is forgotten",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/MetadataPendingAckStore.java",
+            "    if (positions.isEmpty()) {",
+            "    if (false) {",
+        ),
+    ),
+    mutation(
+        "an empty record of an earlier version stops the polls of its subscription",
+        "what nobody needs is forgotten",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/AckPoller.java",
+            "                .filter(record -> !record.entries().isEmpty()) "
+            "// as earlier versions wrote them\n",
+            "",
+        ),
+    ),
+    mutation(
         "a broker's buffer appends before it blocks consumers",
         "INV-2",
         JAR,

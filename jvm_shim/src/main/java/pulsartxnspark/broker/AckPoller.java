@@ -91,6 +91,7 @@ final class AckPoller {
     return txn.decision == Decision.ABORTED
         || persistent != null
             && txn.records.values().stream()
+                .filter(record -> !record.entries().isEmpty()) // as earlier versions wrote them
                 .allMatch(record -> record.last().compareTo(persistent) <= 0);
   }
 

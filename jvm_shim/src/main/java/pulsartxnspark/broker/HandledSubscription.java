@@ -210,10 +210,11 @@ final class HandledSubscription {
     return !both.isEmpty();
   }
 
+  /** Without the batch's size (0) nobody knows which bits are messages; the handle takes none then. */
   private static BitSet acknowledged(long[] left, int batchSize) {
     BitSet bits = BitSet.valueOf(left);
-    bits.flip(0, batchSize > 0 ? batchSize : Math.max(1, left.length) * Long.SIZE);
-    return batchSize > 0 ? bits.get(0, batchSize) : bits;
+    bits.flip(0, batchSize);
+    return bits.get(0, batchSize);
   }
 
   // --- what is done ---------------------------------------------------------------------------------

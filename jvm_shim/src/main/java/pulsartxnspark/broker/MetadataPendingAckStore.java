@@ -98,6 +98,9 @@ final class MetadataPendingAckStore implements PendingAckStore {
   @Override
   public CompletableFuture<Void> appendIndividualAck(
       TxnID txnId, List<MutablePair<Position, Integer>> positions) {
+    if (positions.isEmpty()) { // clients send one for a list without messages
+      return CompletableFuture.completedFuture(null);
+    }
     return parts
         .steps()
         .take(new AckAppend(parts, txnId, AckRecord.individual(positions), positions));

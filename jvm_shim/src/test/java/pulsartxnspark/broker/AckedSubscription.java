@@ -297,6 +297,15 @@ final class AckedSubscription implements AutoCloseable {
     return handle.individualAcknowledgeMessage(txn, all);
   }
 
+  /** The same by a client that does not say how many messages the batches have. */
+  CompletableFuture<Void> acknowledgeUnsized(TxnID txn, Position... positions) {
+    List<MutablePair<Position, Integer>> all = new ArrayList<>();
+    for (Position one : positions) {
+      all.add(new MutablePair<>(one, 0));
+    }
+    return handle.individualAcknowledgeMessage(txn, all);
+  }
+
   CompletableFuture<Void> acknowledgeUpTo(TxnID txn, Position position) {
     return handle.cumulativeAcknowledgeMessage(txn, new ArrayList<>(List.of(position)));
   }

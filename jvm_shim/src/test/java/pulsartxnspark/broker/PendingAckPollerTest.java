@@ -36,6 +36,19 @@ class PendingAckPollerTest extends PendingAckTest {
   }
 
   @Test
+  void anEmptyRecordOfAnEarlierVersionStopsNoPoll() {
+    AckedSubscription one = loadPolling();
+    TxnID txn = acknowledged(one, at(0));
+    inStore(jedis -> jedis.hset(RECORDS, name(txn) + ":2", "I"));
+    crash(one);
+    loadPolling();
+    decide(txn, true);
+    awaitOverTime(() -> cursor.isDeleted(at(0)));
+    cursor.flush();
+    await(() -> records().isEmpty());
+  }
+
+  @Test
   void eachTransactionHasItsTurnHoweverManyThereAre() {
     threads = Runnable::run;
     HandTimer clock = new HandTimer();

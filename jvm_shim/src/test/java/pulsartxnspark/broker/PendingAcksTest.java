@@ -70,6 +70,45 @@ class PendingAcksTest extends PendingAckTest {
   }
 
   @Test
+  void messagesOfABatchOfUnknownSizeAreHeldTogetherAndByDifferentTransactions() {
+    AckedSubscription one = load();
+    TxnID first = newTransaction();
+    get(
+        one.acknowledgeUnsized(
+            first, batch(0, 1, 2, 3, 4, 5, 6, 7), batch(0, 0, 2, 3, 4, 5, 6, 7)));
+    get(one.acknowledgeUnsized(first, batch(0, 0, 1, 3, 4, 5, 6, 7)));
+    commit(one, first);
+    TxnID second = newTransaction();
+    get(one.acknowledgeUnsized(second, batch(0, 0, 1, 2, 4, 5, 6, 7)));
+    abort(one, second);
+    TxnID third = newTransaction();
+    get(one.acknowledgeUnsized(third, batch(0, 0, 1, 2, 4, 5, 6, 7)));
+    commit(one, third);
+    assertEquals(LAST_FOUR, cursor.left(0));
+  }
+
+  @Test
+  void allMessagesOfABatchOfUnknownSizeAreHeldAfterACrash() {
+    AckedSubscription one = load();
+    TxnID txn = newTransaction();
+    get(
+        one.acknowledgeUnsized(
+            txn, batch(0, 1, 2, 3, 4, 5, 6, 7), batch(0, 0, 2, 3, 4, 5, 6, 7)));
+    AckedSubscription next = afterCrash(one);
+    commit(next, txn);
+    assertEquals(ALL_BUT_TWO, cursor.left(0));
+  }
+
+  @Test
+  void anAcknowledgementOfNothingLeavesNothing() {
+    AckedSubscription one = load();
+    TxnID txn = newTransaction();
+    get(one.acknowledge(txn));
+    assertEquals(Map.of(), records());
+    commit(one, txn);
+  }
+
+  @Test
   void aCumulativeAcknowledgementKeepsItsPlaceInABatchOverACrash() {
     AckedSubscription one = load();
     TxnID txn = acknowledgedUpTo(one, at(1));
