@@ -183,21 +183,7 @@ class Topics:
         SegmentLogError
             If somebody still writes to it.
         """
-        topology = self.find(topic)
-        if topology is None:
-            self._refuse_scalable(topic)
-            logs = [
-                s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active
-            ]
-
-            def plan() -> Topology:
-                return Topology.plan_adoption(topic, logs, segments or len(logs), self._log.backend)
-
-            for segment in plan().segments:
-                if segment.adopted:
-                    self._log.check_adoptable(segment.ref)
-            # Step 11, plan-children: durable before any topic is touched.
-            topology, _ = self.lifecycle.begin(plan, Step.PLAN_CHILDREN)
+        topology = self.find(topic) or self._begin_adoption(source, topic, segments)
         adopted = {segment.ref.log_name for segment in topology.segments if segment.adopted}
         origins = {native_topic(log) for log in adopted}
         if str(source) not in adopted | origins:
@@ -217,6 +203,26 @@ class Topics:
                 f"soon as they can. 'pulsar-txn topic delete {topic}' takes it back before that",
             )
             raise
+
+    def _begin_adoption(
+        self, source: TopicName, topic: TopicName, segments: int | None
+    ) -> Topology:
+        """Plan an adoption that can go on now, in place of one whose deletion is not over."""
+        self._refuse_scalable(topic)
+        logs = [s.ref.log_name for s in self._require_pulsar(str(source)).topology(source).active]
+
+        def plan() -> Topology:
+            return Topology.plan_adoption(topic, logs, segments or len(logs), self._log.backend)
+
+        existing = self.lifecycle.read(topic)
+        if existing is not None and existing.state is TopicState.DELETING:
+            self.lifecycle.finish_deletion(existing)  # else its claims would seem another topic's
+        for segment in plan().segments:
+            if segment.adopted:
+                self._log.check_adoptable(segment.ref)
+        # Step 11, plan-children: durable before any topic is touched.
+        topology, _ = self.lifecycle.begin(plan, Step.PLAN_CHILDREN)
+        return topology
 
     def _refuse_scalable(self, topic: TopicName) -> None:
         """Refuse the name of a topic that Pulsar itself keeps under it (5.0 and newer)."""

@@ -238,8 +238,14 @@ class TopologyChanges:
         self._lifecycle.give_up([child for child in gone if child.state is SegmentState.DELETED])
         return now
 
-    def await_or_finish(self, topology: Topology) -> Topology:
+    def await_or_finish(self, topology: Topology, patience_s: float | None = None) -> Topology:
         """Let whoever is at a change get on with it, but not for long; then finish it.
+
+        Parameters
+        ----------
+        topology : Topology
+        patience_s : float, optional
+            For how long; as long as a writer waits by default.
 
         Returns
         -------
@@ -248,7 +254,7 @@ class TopologyChanges:
         """
         if not topology.unfinished:
             return topology
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         with closing(self._store.event_feed()) as feed:
             # First the place in the stream, then the topology: nothing is lost between.
             feed.follow([f"topic:{topology.topic}"])

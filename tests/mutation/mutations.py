@@ -3976,8 +3976,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_an_adoption_that_is_refused_is_not_begun",
         Edit(
             f"{SEGMENTS}/catalog.py",
-            "                    self._log.check_adoptable(segment.ref)\n",
-            "                    pass\n",
+            "                self._log.check_adoptable(segment.ref)\n",
+            "                pass\n",
         ),
     ),
     mutation(
@@ -3988,6 +3988,36 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SOURCE_CODE}/topics.py",
             "        if not topology.active:\n",
             "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a reader without rights does not wait for whoever adopts a topic",
+        "INV-11",
+        f"{ADOPTION}::test_a_reader_without_rights_waits_for_whoever_adopts_a_topic",
+        Edit(
+            f"{SOURCE_CODE}/topics.py",
+            "await_or_finish(topology, CHANGE_GRACE_PERIOD_S)",
+            "await_or_finish(topology)",
+        ),
+    ),
+    mutation(
+        "a query by a pattern ends with an adoption that is taken back",
+        "INV-11",
+        f"{ADOPTION}::test_a_topic_whose_adoption_is_taken_back_matches_no_pattern",
+        Edit(
+            f"{SOURCE_CODE}/topics.py",
+            "            return None  # its adoption was taken back\n",
+            "            raise\n",
+        ),
+    ),
+    mutation(
+        "a claim of a topic whose deletion died refuses the next adoption",
+        "INV-12",
+        f"{ADOPTION}::test_a_topic_is_adopted_again_behind_a_deletion_that_died",
+        Edit(
+            f"{SEGMENTS}/catalog.py",
+            "            self.lifecycle.finish_deletion(existing)  # else",
+            "            pass  # else",
         ),
     ),
     mutation(

@@ -39,7 +39,9 @@ from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
+from pulsar_txn_spark.spark.source import topics as source_topics
 from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
+from pulsar_txn_spark.store.protocol import EventFeed
 from tests.support.streaming import SCHEMA, StreamingQuery
 
 SOURCE = TopicName.of_any_domain("persistent://public/default/old")
@@ -300,6 +302,7 @@ def test_whoever_reads_a_topic_whose_adoption_cannot_go_on_is_told_and_gets_no_e
 ) -> None:
     options = {"store.path": redis_path, "topic": str(TOPIC)}
     monkeypatch.setattr(pending.log, "adopt", refused)
+    monkeypatch.setattr(source_topics, "CHANGE_GRACE_PERIOD_S", 0.0)
     with pytest.raises(SegmentLogError, match="are connected"):
         PulsarTxnReader(options, SCHEMA).partitions()
     with pytest.raises(SegmentLogError, match="are connected"):
@@ -312,17 +315,89 @@ def test_whoever_reads_a_topic_whose_adoption_cannot_go_on_is_told_and_gets_no_e
 
 
 def test_whoever_reads_a_topic_that_is_being_adopted_finishes_it(
-    pending: Components, redis_path: str
+    pending: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(source_topics, "CHANGE_GRACE_PERIOD_S", 0.0)
     options = {"store.path": redis_path, "topic": str(TOPIC)}
     assert PulsarTxnReader(options, SCHEMA).partitions()
     assert not pending.topics.require(TOPIC).unfinished
 
 
+class Turns:
+    """Events of a store, of which the next comes when somebody has done something."""
+
+    def __init__(self, feed: EventFeed, act: Callable[[], object]) -> None:
+        self.follow, self.wake, self.close = feed.follow, feed.wake, feed.close
+        self._act = act
+
+    def wait(self, timeout_s: float) -> set[str]:
+        assert timeout_s > 1, "an adoption on Pulsar takes seconds"
+        self._act()
+        return set()
+
+
+def meanwhile(run: Components, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let somebody do something while a reader waits for a change of segments."""
+    feed = run.store.event_feed
+    monkeypatch.setattr(run.store, "event_feed", lambda: Turns(feed(), act))
+
+
+def test_a_reader_without_rights_waits_for_whoever_adopts_a_topic(
+    pending: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = pending.log.create
+
+    def adopted_by_its_operator() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(pending.log, "create", create)
+            pending.topics.adopt(SOURCE, TOPIC, 2)
+
+    meanwhile(pending, monkeypatch, adopted_by_its_operator)
+    monkeypatch.setattr(pending.log, "create", mock.Mock(side_effect=DiesError("403")))
+    options = {"store.path": redis_path, "topicsPattern": f"{TOPIC}.*"}
+    assert PulsarTxnReader(options, SCHEMA).partitions()
+
+
+def test_a_topic_whose_adoption_is_taken_back_matches_no_pattern(
+    pending: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending.topics.create(TopicName.parse("topic://public/default/other"), 1)
+    meanwhile(pending, monkeypatch, lambda: pending.topics.delete(TOPIC))
+    options = {"store.path": redis_path, "topicsPattern": "topic://public/default/.*"}
+    PulsarTxnReader(options, SCHEMA).partitions()
+    assert pending.topics.lifecycle.read(TOPIC) is None
+
+
+def test_a_topic_is_adopted_again_behind_a_deletion_that_died(
+    pending: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = set(LOGS)
+
+    def claimed(segment: SegmentRef) -> None:
+        if segment.log_name in claims:
+            raise SegmentLogError("it belongs to another segment")
+
+    monkeypatch.setattr(pending.log, "check_adoptable", claimed)
+    with monkeypatch.context() as patch:
+        patch.setattr(pending.log, "give_back", mock.Mock(side_effect=DiesError))
+        with pytest.raises(DiesError):
+            pending.topics.delete(TOPIC)
+
+    def given_back(segment: SegmentRef, *, keep_policies: bool = False) -> None:
+        claims.discard(segment.log_name)
+
+    monkeypatch.setattr(pending.log, "give_back", given_back)
+    assert len(pending.topics.adopt(SOURCE, TOPIC, 2).active) == 2
+
+
 @pytest.mark.parametrize("subscription", [{}, {"subscription": "s"}])
 def test_a_query_that_starts_at_latest_while_a_topic_is_adopted_reads_nothing_old(
-    pending: Components, redis_path: str, subscription: dict[str, str]
+    pending: Components,
+    redis_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    subscription: dict[str, str],
 ) -> None:
+    meanwhile(pending, monkeypatch, lambda: pending.topics.adopt(SOURCE, TOPIC, 2))
     latest = StreamingQuery(
         pending, redis_path, "q", topic=str(TOPIC), startingOffsets="latest", **subscription
     )

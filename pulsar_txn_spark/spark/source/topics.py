@@ -153,12 +153,13 @@ class SourceTopics:
             topologies = [self._topics.readable(name) for name in names]
         else:
             # A topic that is being created or deleted matches no pattern.
-            matching = map(self._topics.readable_if_there, self._topics.matching(pattern))
+            matching = map(self._matching, self._topics.matching(pattern))
             topologies = [topology for topology in matching if topology is not None]
             if not topologies:
                 self._say_that_none_matches(pattern)
-        _require_disjoint(topologies)
-        return {str(topology.topic): self._finished(topology) for topology in topologies}
+        finished = [self._finished(topology) for topology in topologies]
+        _require_disjoint(finished)
+        return {str(topology.topic): topology for topology in finished}
 
     def find(self, name: str) -> Topology | None:
         """Return a topic, whether the options name it or not; None if it cannot be found."""
@@ -166,6 +167,15 @@ class SourceTopics:
             return self._topics.readable_if_there(TopicName.of_any_domain(name))
         except PulsarTxnError:
             return None
+
+    def _matching(self, name: TopicName) -> Topology | None:
+        topology = self._topics.readable_if_there(name)
+        if topology is None or topology.active:
+            return topology
+        try:
+            return self._finished(topology)
+        except TopicNotFoundError:
+            return None  # its adoption was taken back
 
     def _say_that_none_matches(self, pattern: str) -> None:
         is_batch = bool(self._options.use & Use.BATCH)
@@ -188,10 +198,11 @@ class SourceTopics:
 
         Nothing is lost meanwhile: parents stay readable. On Pulsar the steps take seconds, in which
         this query would wait. Of a topic that is being adopted nothing can be read yet. An empty
-        batch would be wrong, and so would a start at ``latest`` that knows no segment.
+        batch would be wrong, and so would a start at ``latest`` that knows no segment. So here the
+        query waits, for the grace period at most.
         """
         if not topology.active:
-            return self._topics.changes.await_or_finish(topology)
+            return self._topics.changes.await_or_finish(topology, CHANGE_GRACE_PERIOD_S)
         now = time.monotonic()
         name = str(topology.topic)
         before = self._unfinished.get(name, {})
