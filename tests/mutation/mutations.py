@@ -41,6 +41,7 @@ ADMIN_CALLS = "tests/spark/source/test_admin_calls.py"
 MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
+LEDGERS = "tests/backends/pulsar/test_ledgers.py"
 RECEIPT_LEDGER = "tests/backends/pulsar/test_receipt_ledger.py"
 SEGMENT_WRITER = "tests/backends/pulsar/test_segment_writer.py"
 PULSAR_WRITER = "tests/backends/pulsar/library/test_writer.py"
@@ -3479,6 +3480,76 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{NATIVE}::test_the_end_of_a_closed_ledger_is_the_beginning_of_the_next_one",
         Edit(TOPIC_LOG, "end = managed_ledger.settled(", "end = ("),
+    ),
+    mutation(
+        "a topic of another cluster is read from where ledgers have a higher id",
+        "INV-12",
+        f"{NATIVE}::test_a_stream_whose_topic_never_had_the_ledger_it_stands_in_stops",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            if not snapshot.knows(start):\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "a batch that was planned on another cluster is read when it is repeated",
+        "INV-12",
+        f"{NATIVE}::test_a_batch_that_was_planned_on_another_topic_is_not_read_when_it_is_repeated",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            elif key in of_log and not of_log[key].knows(start):\n",
+            "            elif False:\n",
+        ),
+    ),
+    mutation(
+        "a batch that is repeated asks no broker for the ledgers",
+        "INV-12",
+        f"{NATIVE}::test_a_batch_that_was_planned_on_another_topic_is_not_read_when_it_is_repeated",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "        of_log = {**snapshot.of_log, **self._native_snapshots(planned, starts)}\n",
+            "        of_log = dict(snapshot.of_log)\n",
+        ),
+    ),
+    mutation(
+        "a broker that is behind is taken for another cluster's",
+        "",
+        f"{NATIVE}::test_a_stream_waits_for_a_broker_that_does_not_know_the_latest_ledger_yet",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            if not wanted or time.monotonic() >= deadline:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutation(
+        "an empty ledger that was replaced is taken for another topic's",
+        "",
+        f"{LEDGERS}::test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "            return position.ledger <= self.last_ledger or not self.is_open\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "an empty ledger that a sealed topic has dropped is taken for another topic's",
+        "",
+        f"{LEDGERS}::test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "position.ledger <= self.last_ledger or not self.is_open\n",
+            "position.ledger <= self.last_ledger\n",
+        ),
+    ),
+    mutation(
+        "ledgers that retention has trimmed are taken for another topic's",
+        "",
+        f"{LEDGERS}::test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "        if self.last_ledger < 0 or position.ledger < self.first_ledger:\n",
+            "        if self.last_ledger < 0:\n",
+        ),
     ),
     mutation(
         "a message that begins before the range is dropped",

@@ -223,6 +223,11 @@ class PulsarSnapshot:
         """Return up to where data is gone; see the Protocol."""
         return self.log.trimmed_by(self.segment, self.managed_ledger)
 
+    def knows(self, position: Position) -> bool:
+        """Tell whether a reader of this topic can stand there; see the Protocol."""
+        # A segment of ours has an id, which its topic names.
+        return not self.segment.in_pulsar_domain or self.managed_ledger.knows(position)
+
     def measure(self, start: Position, end: Position) -> RangeSize:
         """Count entries, and estimate or count the rest; see the Protocol."""
         return self.log.measure_by(
