@@ -246,6 +246,13 @@ class SegmentSnapshot(Protocol):
         """As :meth:`SegmentLog.trimmed_to`; None if the log has to be asked."""
         ...
 
+    def knows(self, position: Position) -> bool:
+        """Tell whether a reader of this log can stand there; False if it has read another one.
+
+        A broker that has just given a topic away may not know its latest ledger.
+        """
+        ...
+
     def measure(self, start: Position, end: Position) -> RangeSize:
         """As :meth:`SegmentLog.measure`."""
         ...
@@ -488,6 +495,11 @@ class EndSnapshot:
     def trimmed_to(self) -> Position | None:
         """Return the highest position that is certainly gone; None if it was not looked for."""
         return self.trimmed
+
+    def knows(self, position: Position) -> bool:
+        """Return True: ends do not tell."""
+        del position
+        return True
 
     def measure(self, start: Position, end: Position) -> RangeSize:
         """Count what is in ``(start, end]``."""

@@ -41,6 +41,7 @@ ADMIN_CALLS = "tests/spark/source/test_admin_calls.py"
 MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
+LEDGERS = "tests/backends/pulsar/test_ledgers.py"
 RECEIPT_LEDGER = "tests/backends/pulsar/test_receipt_ledger.py"
 SEGMENT_WRITER = "tests/backends/pulsar/test_segment_writer.py"
 PULSAR_WRITER = "tests/backends/pulsar/library/test_writer.py"
@@ -3481,6 +3482,76 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(TOPIC_LOG, "end = managed_ledger.settled(", "end = ("),
     ),
     mutation(
+        "a topic of another cluster is read from where ledgers have a higher id",
+        "INV-12",
+        f"{NATIVE}::test_a_stream_whose_topic_never_had_the_ledger_it_stands_in_stops",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            if not snapshot.knows(start):\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "a batch that was planned on another cluster is read when it is repeated",
+        "INV-12",
+        f"{NATIVE}::test_a_batch_that_was_planned_on_another_topic_is_not_read_when_it_is_repeated",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            elif key in of_log and not of_log[key].knows(start):\n",
+            "            elif False:\n",
+        ),
+    ),
+    mutation(
+        "a batch that is repeated asks no broker for the ledgers",
+        "INV-12",
+        f"{NATIVE}::test_a_batch_that_was_planned_on_another_topic_is_not_read_when_it_is_repeated",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "        of_log = {**snapshot.of_log, **self._native_snapshots(planned, starts)}\n",
+            "        of_log = dict(snapshot.of_log)\n",
+        ),
+    ),
+    mutation(
+        "a broker that is behind is taken for another cluster's",
+        "",
+        f"{NATIVE}::test_a_stream_waits_for_a_broker_that_does_not_know_the_latest_ledger_yet",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "            if not wanted or time.monotonic() >= deadline:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutation(
+        "an empty ledger that was replaced is taken for another topic's",
+        "",
+        f"{LEDGERS}::test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "            return position.ledger <= self.last_ledger or not self.is_open\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "an empty ledger that a sealed topic has dropped is taken for another topic's",
+        "",
+        f"{LEDGERS}::test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "position.ledger <= self.last_ledger or not self.is_open\n",
+            "position.ledger <= self.last_ledger\n",
+        ),
+    ),
+    mutation(
+        "ledgers that retention has trimmed are taken for another topic's",
+        "",
+        f"{LEDGERS}::test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "        if self.last_ledger < 0 or position.ledger < self.first_ledger:\n",
+            "        if self.last_ledger < 0:\n",
+        ),
+    ),
+    mutation(
         "a message that begins before the range is dropped",
         "INV-11",
         f"{NATIVE}::test_a_message_that_begins_before_the_range_is_not_dropped",
@@ -4916,8 +4987,50 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LIBRARY_READER}::test_a_broker_that_knows_no_such_entries_yet_is_waited_for_and_then_named",
         Edit(
             f"{PULSAR}/log.py",
-            "            return None if self._may_be_gone(managed_ledger, end) else end\n",
-            "            return None\n",
+            "return hidden_to, None if self._may_be_gone(managed_ledger, end) else end\n",
+            "return hidden_to, None\n",
+        ),
+    ),
+    mutation(
+        "each look at what may be hidden begins at the first of it",
+        "INV-11",
+        f"{LIBRARY_READER}::test_a_range_ends_behind_more_hidden_entries_than_a_late_broker_is_waited_for",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            hidden_to, due = self._due(segment, before, end, holes)\n",
+            "            hidden_to, due = self._due(segment, previous, end, holes)\n",
+        ),
+    ),
+    mutation(
+        "what was not looked at yet counts as due",
+        "INV-11",
+        f"{LIBRARY_READER}::test_a_range_ends_behind_more_hidden_entries_than_a_late_broker_is_waited_for,"
+        "test_an_entry_behind_many_hidden_ones_that_does_not_come_is_named_in_the_end",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            if hidden_to > before:\n                looked_up_at",
+            "            if False:\n                looked_up_at",
+        ),
+    ),
+    mutation(
+        "nobody asks for entries while those that may be hidden are looked at",
+        "",
+        f"{LIBRARY_READER}::test_what_comes_while_hidden_entries_are_looked_at_is_taken_at_once",
+        Edit(
+            f"{PULSAR}/log.py",
+            "        until = time.monotonic() + _LOOK_SECONDS\n",
+            '        until = float("inf")\n',
+        ),
+    ),
+    mutation(
+        "one request without an answer makes a topic slow for good",
+        "",
+        "tests/backends/pulsar/test_entry_headers.py::"
+        "test_an_admin_api_that_left_one_request_unanswered_is_asked_again_some_minutes_later",
+        Edit(
+            f"{PULSAR}/entry_headers.py",
+            "        if self._clock() >= self._unanswered_until.get(topic, 0.0):\n",
+            "        if topic not in self._unanswered_until:\n",
         ),
     ),
     mutation(
@@ -4926,8 +5039,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LIBRARY_READER}::test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped",
         Edit(
             f"{PULSAR}/log.py",
-            "            holes.note(at, header)\n        return None",
-            "        return None",
+            "                holes.note(at, header)\n            hidden_to = at\n",
+            "            hidden_to = at\n",
         ),
     ),
     mutation(

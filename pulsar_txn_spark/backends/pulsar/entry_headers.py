@@ -2,15 +2,16 @@
 
 The admin API returns them in about 2 ms, also those of entries that no reader may see. For a chunk
 of a compressed message it never answers: the broker fails to unpack the part (seen on 4.0.7). So
-the request has a timeout. After the first one without an answer, a topic's headers are read over
-the wire. A reader begins at the entry, whose metadata precede the compressed part. An entry that
-does not come there is hidden, lost, or late; which of them, the admin API alone can tell.
+the request has a timeout. After one without an answer, a topic's headers are read over the wire
+for some minutes. A reader begins at the entry, whose metadata precede the compressed part. An entry
+that does not come there is hidden, lost, or late; which of them, the admin API alone can tell.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pulsar_txn_spark.backends.pulsar import ledgers
@@ -30,6 +31,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 
 _POLL_SECONDS = 0.05  # before the broker is asked whether it has anything for us at all
 _WIRE_SECONDS = 10.0
+_UNANSWERED_SECONDS = 300.0  # a broker that was slow once answers in 2 ms by then
 _PERMITS = 64  # chunks are large, and mostly alone
 
 
@@ -42,14 +44,22 @@ class EntryHeaders:
         URLs and pass-through options.
     admin : PulsarAdmin
         Asked first.
+    clock : callable
+        Seconds that never run backwards.
     """
 
-    def __init__(self, config: PulsarConfig, admin: PulsarAdmin) -> None:
+    def __init__(
+        self,
+        config: PulsarConfig,
+        admin: PulsarAdmin,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._admin = admin
+        self._clock = clock
         # Heads are never encrypted: what only decrypting needs is left out.
         plain = replace(config, producer=(), reader=())
         self._wire = None if client_needed(plain) else plain
-        self._unanswered: set[str] = set()
+        self._unanswered_until: dict[str, float] = {}
         self._max_message_bytes: int | None = None
 
     def entry_header(self, topic: str, position: Position) -> EntryHeader:
@@ -62,11 +72,11 @@ class EntryHeaders:
         """
         if self._wire is None:
             return self._admin.entry_header(topic, position)
-        if topic not in self._unanswered:
+        if self._clock() >= self._unanswered_until.get(topic, 0.0):
             try:
                 return self._admin.entry_header(topic, position)
             except SegmentLogUnavailableError:
-                self._unanswered.add(topic)
+                self._unanswered_until[topic] = self._clock() + _UNANSWERED_SECONDS
         header = self._over_the_wire(self._wire, topic, position)
         # What is hidden does not come, nor what is lost, nor any of a late broker: this tells them.
         return self._admin.entry_header(topic, position) if header is None else header

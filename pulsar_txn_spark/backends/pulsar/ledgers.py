@@ -57,6 +57,10 @@ class ManagedLedger:
         Entries added since the broker loaded the topic.
     last_ledger : int
         Highest ledger, also when it holds nothing yet; -1 if there is none.
+    empty : frozenset of int
+        Those that hold nothing.
+    is_open : bool
+        Whether the broker says that the highest ledger takes entries.
     """
 
     first_ledger: int
@@ -64,6 +68,8 @@ class ManagedLedger:
     last: Position
     added_since_load: int
     last_ledger: int = -1
+    empty: frozenset[int] = frozenset()
+    is_open: bool = False
 
     @classmethod
     def of(cls, stats: Mapping[str, Any]) -> ManagedLedger:
@@ -90,6 +96,23 @@ class ManagedLedger:
             last=lac,
             added_since_load=int(stats["entriesAddedCounter"]),
             last_ledger=max(by_id, default=-1),
+            empty=frozenset(by_id) - {ledger.id for ledger in ledgers},
+            is_open=stats.get("state") == "LedgerOpened",
+        )
+
+    def knows(self, position: Position) -> bool:
+        """Tell whether a reader of this topic can stand there; False if it has read another one.
+
+        Within a cluster ids of ledgers only grow, and ledgers with entries go from the beginning
+        on. So that of an entry is there, or lies before the first one. An empty one is replaced
+        whenever the topic is loaded. One that is sealed goes on without it.
+        """
+        if self.last_ledger < 0 or position.ledger < self.first_ledger:
+            return True
+        if position.entry < 0:
+            return position.ledger <= self.last_ledger or not self.is_open
+        return position.ledger in self.empty or any(
+            ledger.id == position.ledger for ledger in self.ledgers
         )
 
     def settled(self, position: Position) -> Position:

@@ -120,7 +120,8 @@ _RECEIVER_BYTES = 32 * 1024 * 1024  # bound on what a reader prefetches
 _RECEIVER_ROWS = 20_000
 _LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
 _LOOK_UP_SECONDS = 5.0  # then another broker may have the topic than the one that is asked
-_LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
+_LOOK_SECONDS = 5.0  # at entries that may be hidden, before the broker is asked for one again
+_LOOKED_AT_ALWAYS = 100  # entries of a range that did not come, 2 ms each
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
@@ -221,6 +222,11 @@ class PulsarSnapshot:
     def trimmed_to(self) -> Position:
         """Return up to where data is gone; see the Protocol."""
         return self.log.trimmed_by(self.segment, self.managed_ledger)
+
+    def knows(self, position: Position) -> bool:
+        """Tell whether a reader of this topic can stand there; see the Protocol."""
+        # A segment of ours has an id, which its topic names.
+        return not self.segment.in_pulsar_domain or self.managed_ledger.knows(position)
 
     def measure(self, start: Position, end: Position) -> RangeSize:
         """Count entries, and estimate or count the rest; see the Protocol."""
@@ -751,6 +757,9 @@ class PulsarSegmentLog(Closing):
         A broker says so too while it loads a topic, recovers its transactions, or has lost it to
         another one. So each entry that is left has to prove that readers do not get to see it.
 
+        There may be any number of those. Each look goes on where the last one ended. Time runs from
+        when one has stopped at an entry that is due: none that was not looked at is.
+
         Returns
         -------
         Entry or None
@@ -763,15 +772,19 @@ class PulsarSegmentLog(Closing):
         """
         looked_up_at = time.monotonic()
         deadline = looked_up_at + _LATE_SECONDS
+        hidden_to = previous
         while True:
             self._check_not_stalled(segment, end, deadline)
-            due = self._due(segment, previous, end, holes, deadline)
+            before = hidden_to
+            hidden_to, due = self._due(segment, before, end, holes)
             if due is None:
                 return None
             entry = feed.next_entry(previous)  # what blocked it may have ended just now
             if entry is not None:
                 return entry
             now = time.monotonic()
+            if hidden_to > before:
+                looked_up_at, deadline = now, now + _LATE_SECONDS
             if now > deadline:
                 raise SegmentLogUnavailableError(
                     f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be "
@@ -786,28 +799,35 @@ class PulsarSegmentLog(Closing):
     def _due(
         self,
         segment: SegmentRef,
-        previous: Position,
+        hidden_to: Position,
         end: Position,
         holes: _Holes | None,
-        deadline: float,
-    ) -> Position | None:
-        """Return an entry behind `previous` that has to come, None if there certainly is none."""
+    ) -> tuple[Position, Position | None]:
+        """Look for an entry that has to come, for some seconds at most.
+
+        Returns
+        -------
+        Position
+            Up to which everything is proven to be hidden now; `hidden_to` was before.
+        Position or None
+            Where the look has stopped, None if there certainly is no entry that has to come.
+        """
         managed_ledger = self._admin.managed_ledger(segment.log_name)
         if managed_ledger.last < end:
-            self._check_whole(segment, previous, end)
-            return None if self._may_be_gone(managed_ledger, end) else end
-        left = ledgers.positions(managed_ledger.pieces(previous, end))
-        for number, at in enumerate(left, 1):
-            if number > _LOOKED_AT_ALWAYS and time.monotonic() > deadline:
-                return at
+            self._check_whole(segment, hidden_to, end)
+            return hidden_to, None if self._may_be_gone(managed_ledger, end) else end
+        until = time.monotonic() + _LOOK_SECONDS
+        for at in ledgers.positions(managed_ledger.pieces(hidden_to, end)):
+            if time.monotonic() > until:
+                return hidden_to, at
             header = self._headers.entry_header(segment.log_name, at)
-            if header.hidden:
-                continue
-            if holes is None or header.chunks == 1 or header.chunk == header.chunks - 1:
-                return at
-            # pulsar-client shows a message where its last chunk stands, behind this range.
-            holes.note(at, header)
-        return None
+            if not header.hidden:
+                if holes is None or header.chunks == 1 or header.chunk == header.chunks - 1:
+                    return hidden_to, at
+                # pulsar-client shows a message where its last chunk stands, behind this range.
+                holes.note(at, header)
+            hidden_to = at
+        return hidden_to, None
 
     def _may_be_gone(self, managed_ledger: ManagedLedger, end: Position) -> bool:
         """Tell whether a log that ends before `end` is no reason to wait."""

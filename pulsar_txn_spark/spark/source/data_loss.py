@@ -40,6 +40,25 @@ def trimmed_range(segment: SegmentRef, start: Position, end: Position, trimmed: 
     )
 
 
+def another_topic(segment: SegmentRef, start: Position) -> str:
+    """Describe that a topic has another one's name, whose rows were read up to `start`."""
+    return (
+        f"segment {segment.id} of {segment.topic} was read up to {start}, but never had ledger "
+        f"{start.ledger}. So this is another topic of that name, as of another cluster, or of one "
+        "that was built again (service.url, admin.url). What it has in lower ledgers is lost for "
+        "this query"
+    )
+
+
+def another_topic_error(loss: str) -> DataLossError:
+    """Return the error of a query that meets another topic than the one that it has read."""
+    return DataLossError(
+        f"{loss}. Nothing was skipped: let the URLs lead to the cluster that the checkpoint is of, "
+        "or start with a new checkpoint, which reads this topic. With failOnDataLoss=false the "
+        "query waits for higher ledgers, and goes on there"
+    )
+
+
 def lost_tail(segment: SegmentRef, end: Position, last: Position) -> str:
     """Describe the loss of acknowledged rows behind the end of a log."""
     return (

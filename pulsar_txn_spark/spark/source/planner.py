@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +16,14 @@ from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentRef, SegmentSnapshot
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.cores import tasks_at_once
 from pulsar_txn_spark.spark.rows import needed_columns
 from pulsar_txn_spark.spark.source.data_loss import (
     SKIPPED,
+    another_topic,
+    another_topic_error,
     data_loss_error,
     deleted_segment,
     pruned_segment,
@@ -39,6 +43,8 @@ from pulsar_txn_spark.txn.pending_ack import PlannedRange, ReadPlan
 from pulsar_txn_spark.txn.transaction_buffer import ReadableRange, Visibility
 
 _LOG = logging.getLogger(__name__)
+_PATIENCE_S = 30.0  # a broker that takes a topic over knows its ledgers by then
+_RECHECK_S = 1.0
 
 Range = tuple[Position, Position]
 """Start, which is excluded, and end, which is included."""
@@ -428,14 +434,39 @@ class SourcePlanner:
             return {}
         # They have no gate of ours: before the log's end Pulsar has decided every transaction.
         ranges = {}
-        for own in _by_domain(segments):
-            refs = list(own.values())
-            snapshots = self.log_of(refs[0]).snapshot_each(refs, patient=patient)
-            for key, snapshot in zip(own, snapshots, strict=True):
-                of_log[key] = snapshot
-                end = max(starts.get(key, EARLIEST), snapshot.last_confirmed)
-                ranges[key] = ReadableRange(end, Visibility())
+        for key, snapshot in self._native_snapshots(segments, starts, patient=patient).items():
+            of_log[key] = snapshot
+            start = starts.get(key, EARLIEST)
+            if not snapshot.knows(start):
+                self._skip(another_topic(segments[key], start), another_topic_error)
+            ranges[key] = ReadableRange(max(start, snapshot.last_confirmed), Visibility())
         return ranges
+
+    def _native_snapshots(
+        self, segments: Segments, starts: Positions, *, patient: bool = False
+    ) -> dict[SegmentKey, SegmentSnapshot]:
+        """Take snapshots; for some time again of what does not know where a query stands.
+
+        A broker that has just given a topic away does not know the topic's latest ledger. What was
+        said to be another topic is not waited for again.
+        """
+        snapshots: dict[SegmentKey, SegmentSnapshot] = {}
+        wanted = dict(segments)
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            for own in _by_domain(wanted):
+                refs = list(own.values())
+                taken = self.log_of(refs[0]).snapshot_each(refs, patient=patient)
+                snapshots.update(zip(own, taken, strict=True))
+            wanted = {
+                key: ref
+                for key, ref in wanted.items()
+                if not snapshots[key].knows(start := starts.get(key, EARLIEST))
+                and another_topic(ref, start) not in self._skipped
+            }
+            if not wanted or time.monotonic() >= deadline:
+                return {key: snapshots[key] for key in segments}
+            time.sleep(_RECHECK_S)
 
     def backlogs(
         self, snapshot: Snapshot, starts: Positions, ends: Positions
@@ -578,19 +609,35 @@ class SourcePlanner:
             spared = key in snapshot.readable and key not in snapshot.of_log
             if not (spared and self._fail_on_data_loss):
                 wanted[key] = segments[key]
+        starts = {key: ranges[key][0] for key in wanted}
+        # What an earlier start has planned may have been in another topic.
+        planned = {
+            key: ref
+            for key, ref in wanted.items()
+            if ref.domain == PULSAR_DOMAIN and starts[key].entry >= 0 and key not in snapshot.of_log
+        }
+        of_log = {**snapshot.of_log, **self._native_snapshots(planned, starts)}
+        trims = self._trims(wanted, of_log)
+        for key, start in starts.items():
+            if start < trims[key]:
+                losses[key] = trimmed_range(segments[key], start, ranges[key][1], trims[key])
+            elif key in of_log and not of_log[key].knows(start):
+                losses[key] = another_topic(segments[key], start)
+        return losses
+
+    def _trims(
+        self, segments: Segments, of_log: Mapping[SegmentKey, SegmentSnapshot]
+    ) -> dict[SegmentKey, Position]:
+        """Return up to where data is gone; only what no snapshot tells is asked for."""
         trims: dict[SegmentKey, Position] = {}
-        for key in wanted.keys() & snapshot.of_log.keys():
-            trimmed = snapshot.of_log[key].trimmed_to()
+        for key in segments.keys() & of_log.keys():
+            trimmed = of_log[key].trimmed_to()
             if trimmed is not None:
                 trims[key] = trimmed
-        for own in _by_domain({key: ref for key, ref in wanted.items() if key not in trims}):
+        for own in _by_domain({key: ref for key, ref in segments.items() if key not in trims}):
             refs = list(own.values())
             trims.update(zip(own, self.log_of(refs[0]).trimmed_to_of_each(refs), strict=True))
-        for key in wanted:
-            start, end = ranges[key]
-            if start < trims[key]:
-                losses[key] = trimmed_range(segments[key], start, end, trims[key])
-        return losses
+        return trims
 
     def _visibilities(
         self,

@@ -30,8 +30,11 @@ class Admin:
 
     def __init__(self) -> None:
         self.answers: dict[Position, EntryHeader] = {}
+        self.asked = 0
+        self.now = 0.0  # by the clock of who asks
 
     def entry_header(self, _topic: str, position: Position) -> EntryHeader:
+        self.asked += 1
         if position not in self.answers:
             raise SegmentLogUnavailableError("no answer in 2 s")
         return self.answers[position]
@@ -57,7 +60,7 @@ def headers(broker: FakePulsar, admin: Admin) -> Iterator[EntryHeaders]:
     broker.coordinator.known.add((0, 1))  # aborted: readers do not get its entries
     broker.topic(TOPIC).txns[PASSED_OVER.entry] = (0, 1)
     fake: Any = admin
-    found = EntryHeaders(config, fake)
+    found = EntryHeaders(config, fake, lambda: admin.now)
     assert found.entry_header(TOPIC, Position(LEDGER, 0)).there
     yield found
     CLIENTS.release(config)
@@ -80,3 +83,18 @@ def test_an_entry_that_the_wire_passes_over_and_nobody_tells_of_is_not_taken_for
 
 def test_an_entry_that_comes_over_the_wire_needs_no_admin_api(headers: EntryHeaders) -> None:
     assert headers.entry_header(TOPIC, Position(LEDGER, 3)).producer == "w"
+
+
+def test_an_admin_api_that_left_one_request_unanswered_is_asked_again_some_minutes_later(
+    headers: EntryHeaders, admin: Admin
+) -> None:
+    admin.answers[Position(LEDGER, 3)] = HIDDEN
+    admin.now += 60.0
+    assert headers.entry_header(TOPIC, Position(LEDGER, 3)).producer == "w"
+    assert admin.asked == 1, "only for what it has not answered"
+    admin.now += 600.0
+    assert headers.entry_header(TOPIC, Position(LEDGER, 3)) == HIDDEN
+    assert headers.entry_header(TOPIC, Position(LEDGER, 1)).producer == "w"
+    assert admin.asked == 3
+    assert headers.entry_header(TOPIC, Position(LEDGER, 3)).producer == "w"
+    assert admin.asked == 3, "it has left another one unanswered"

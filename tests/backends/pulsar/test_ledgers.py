@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,3 +128,36 @@ def test_of_a_ledger_that_others_follow_only_what_is_there_can_still_come(
     if closed and entry >= 0:
         expected = max(at for at in entries if at <= position)
     assert managed_ledger_of(found).last_up_to(position) == expected
+
+
+@pytest.mark.parametrize(
+    "position, lac, found, state",
+    [
+        pytest.param((9, 4), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="the open ledger"),
+        pytest.param((7, 2), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="a closed one"),
+        pytest.param((5, 8), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="trimmed"),
+        pytest.param((5, 8), "9:4", [(9, 0, 0)], "LedgerOpened", id="trimmed but for the last"),
+        pytest.param((5, 8), "5:8", [(9, 0, 0)], "LedgerOpened", id="trimmed, and none since"),
+        pytest.param((9, 4), "7:2", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="not counted yet"),
+        pytest.param((8, -1), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="replaced empty"),
+        pytest.param((8, -1), "7:2", [(7, 3, 1)], "Terminated", id="empty, dropped by a seal"),
+        pytest.param((8, -1), "7:2", [(7, 3, 1)], "ClosedLedger", id="empty, about to be replaced"),
+        pytest.param((8, -1), "7:2", [(7, 3, 1)], None, id="empty, by a broker without a state"),
+        pytest.param((9, 4), "-1:-1", [], "Terminated", id="no ledger is left"),
+        pytest.param(EARLIEST, "-1:-1", [], "LedgerOpened", id="nothing there, nothing read"),
+        pytest.param(EARLIEST, "9:4", [(9, 0, 0)], "LedgerOpened", id="the very beginning"),
+    ],
+)
+def test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic(
+    position: tuple[int, int], lac: str, found: list[tuple[int, int, int]], state: str | None
+) -> None:
+    given = stats(lac, *found) | ({} if state is None else {"state": state})
+    assert ManagedLedger.of(given).knows(Position(*position))
+
+
+@pytest.mark.parametrize("position", [(8, 0), (10, 0), (10, -1), (70, 2)])
+def test_an_entry_of_a_ledger_that_was_never_there_is_one_of_another_topic(
+    position: tuple[int, int],
+) -> None:
+    given = stats("9:4", (7, 3, 1), (9, 0, 0)) | {"state": "LedgerOpened"}
+    assert not ManagedLedger.of(given).knows(Position(*position))

@@ -42,6 +42,7 @@ from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.context import TaskFacts
 from pulsar_txn_spark.spark.rows import message_ids
+from pulsar_txn_spark.spark.source import planner as planner_module
 from pulsar_txn_spark.spark.source.partition import SourcePartition, partition_index
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.task import read_partition
@@ -428,6 +429,126 @@ def test_a_stream_whose_topic_lost_unread_data_stops(reading: Reading) -> None:
         pytest.raises(DataLossError, match="has been deleted"),
     ):
         read_partition(reading.stream._options, partition, StructType())
+
+
+def one_topic(admin: Admin, *ledgers: tuple[int, int]) -> None:
+    """Let the topic have no partitions, and these ledgers."""
+    admin.counts[NAME] = 0
+    admin.managed_ledgers[NAME] = managed_ledger_of(*ledgers)
+    admin.states = [ready(admin.managed_ledgers[NAME].last)]
+
+
+REBUILT = [
+    pytest.param([(4, 1000)], id="which ends before it"),
+    pytest.param([(4, 1000), (9, 5), (80, 5)], id="which has come to higher ledgers"),
+]
+
+
+@pytest.mark.parametrize("ledgers", REBUILT)
+def test_a_stream_whose_topic_never_had_the_ledger_it_stands_in_stops(
+    redis_path: str,
+    redis_client: redis.Redis,
+    log: PulsarTopicLog,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    ledgers: list[tuple[int, int]],
+) -> None:
+    one_topic(admin, (70, 3))
+    reading = Reading(redis_path, log)
+    assert reading.batch() == [("t", "70:-1", "70:2")]
+    one_topic(admin, *ledgers)  # a cluster that was built again, or the one it is replicated to
+    clock = itertools.count(0, 5)
+    slept = mock.Mock()
+    monkeypatch.setattr(
+        planner_module, "time", mock.Mock(monotonic=lambda: next(clock), sleep=slept)
+    )
+    with pytest.raises(DataLossError, match=r"up to 70:2.*another topic.*Nothing was skipped"):
+        reading.batch()
+    assert slept.call_count > 2, "a broker may be behind"
+
+
+def test_a_stream_waits_for_a_broker_that_does_not_know_the_latest_ledger_yet(
+    redis_path: str,
+    redis_client: redis.Redis,
+    log: PulsarTopicLog,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_topic(admin, (60, 8), (70, 3))
+    reading = Reading(redis_path, log)
+    reading.batch()
+    one_topic(admin, (60, 8))
+    looks = iter([((60, 8),), ((60, 8), (70, 3)), ((60, 8), (70, 5))])
+    monkeypatch.setattr(time, "sleep", lambda _seconds: one_topic(admin, *next(looks)))
+    assert reading.batch() == [], "it stands at the end"
+    one_topic(admin, (60, 8), (70, 5))
+    assert reading.batch() == [("t", "70:2", "70:4")]
+
+
+def test_a_batch_that_was_planned_on_another_topic_is_not_read_when_it_is_repeated(
+    redis_path: str,
+    redis_client: redis.Redis,
+    log: PulsarTopicLog,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_topic(admin, (70, 3))
+    reading = Reading(redis_path, log)
+    reading.batch()
+    one_topic(admin, (70, 5))
+    start, end = reading.at, reading.stream.latestOffset(reading.at, ReadAllAvailable())
+    one_topic(admin, (4, 1000), (9, 5), (80, 5))
+    monkeypatch.setattr(planner_module, "_PATIENCE_S", 0.0)
+    again = Reading(redis_path, log)
+    [partition] = again.stream.partitions(start, end)
+    assert isinstance(partition, SourcePartition)
+    facts = TaskFacts("a-query", 1, "run", 0, 0)
+    with (
+        mock.patch.object(TaskFacts, "of_task", return_value=facts),
+        pytest.raises(DataLossError, match="another topic"),
+    ):
+        read_partition(again.stream._options, partition, StructType())
+
+
+def test_a_stream_that_may_lose_data_goes_on_in_another_topic(
+    redis_path: str,
+    redis_client: redis.Redis,
+    log: PulsarTopicLog,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_topic(admin, (70, 3))
+    reading = Reading(redis_path, log, {"failOnDataLoss": "false"})
+    reading.batch()
+    one_topic(admin, (4, 1000))
+    monkeypatch.setattr(planner_module, "_PATIENCE_S", 0.0)
+    assert reading.batch() == []
+    monkeypatch.setattr(planner_module, "_PATIENCE_S", 1e6)
+    assert reading.batch() == [], "it is waited for once"
+    one_topic(admin, (4, 1000), (9, 5), (80, 5))
+    assert reading.batch() == [("t", "70:2", "80:4")]
+
+
+@pytest.mark.parametrize(
+    "ledgers",
+    [
+        pytest.param([(70, 3), (85, 2)], id="retention has trimmed what lies before"),
+        pytest.param([(60, 8), (70, 3), (85, 2)], id="another ledger follows"),
+        pytest.param([(60, 8), (70, 3), (80, 0), (85, 2)], id="an empty ledger was replaced"),
+    ],
+)
+def test_a_stream_goes_on_behind_ledgers_that_come_and_go(
+    redis_path: str,
+    redis_client: redis.Redis,
+    log: PulsarTopicLog,
+    admin: Admin,
+    ledgers: list[tuple[int, int]],
+) -> None:
+    one_topic(admin, (60, 8), (70, 3))
+    reading = Reading(redis_path, log)
+    reading.batch()
+    one_topic(admin, *ledgers)
+    assert reading.batch() == [("t", "70:2", "85:1")]
 
 
 def test_a_topic_with_fewer_partitions_than_the_checkpoint_knows_is_another_one(

@@ -71,12 +71,12 @@ class Broker:
             else self.managed_ledgers[0]
         )
 
-    def read(self) -> list[int]:
+    def read(self, end: Position = END) -> list[int]:
         """Read the range, and return which entries came."""
         found = self.log.read(
             SEGMENT,
             EARLIEST,
-            END,
+            end,
             visible=lambda _writer, _position: True,
             columns=frozenset({"value"}),
             max_rows=10,
@@ -162,6 +162,64 @@ def test_what_is_hidden_at_the_end_is_no_reason_to_wait_and_what_lies_before_it_
     broker.shown = [Entry(Position(3, 0))]
     with pytest.raises(SegmentLogUnavailableError, match="3:1 is there"):
         broker.read()
+
+
+class Slow:
+    """A broker behind whose entries a clock goes on: a second for each header, and each poll."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch, hidden: int) -> None:
+        self.now = 0.0
+        self.asked: list[Position] = []
+        self.headers = {Position(3, entry): HIDDEN for entry in range(hidden)}
+        monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 30.0)
+        monkeypatch.setattr(pulsar_log, "time", mock.Mock(monotonic=lambda: self.now))
+        headers: mock.Mock = broker.log._headers  # type: ignore[assignment]
+        headers.entry_header.side_effect = self.entry_header
+        self.next_entry = broker.feed.next_entry.side_effect
+        broker.feed.next_entry.side_effect = self.polled
+
+    def entry_header(self, _topic: str, at: Position) -> EntryHeader:
+        self.now += 1.0
+        self.asked.append(at)
+        return self.headers.get(at, PLAIN)
+
+    def polled(self, previous: Position) -> Entry | None:
+        self.now += 1.0
+        found: Entry | None = self.next_entry(previous)
+        return found
+
+
+def test_a_range_ends_behind_more_hidden_entries_than_a_late_broker_is_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(broker, monkeypatch, hidden=1000)
+    broker.managed_ledgers = [managed_ledger_of(1000)]
+    assert broker.read(Position(3, 999)) == []
+    assert slow.asked == [Position(3, entry) for entry in range(1000)], "each of them once"
+
+
+def test_an_entry_behind_many_hidden_ones_that_does_not_come_is_named_in_the_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(broker, monkeypatch, hidden=400)
+    broker.managed_ledgers = [managed_ledger_of(500)]
+    with pytest.raises(SegmentLogUnavailableError, match="3:400 is there"):
+        broker.read(Position(3, 499))
+    found = slow.asked.index(Position(3, 400))
+    assert set(slow.asked[found:]) == {Position(3, 400)}
+    assert 10 < len(slow.asked[found:]) < 30, "it is waited for from when it was found"
+
+
+def test_what_comes_while_hidden_entries_are_looked_at_is_taken_at_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(broker, monkeypatch, hidden=999)
+    broker.managed_ledgers = [managed_ledger_of(1000)]
+    broker.log._transport.drops_chunks = False
+    broker.log._admin.entry_header.side_effect = lambda _, at: slow.headers[at]  # type: ignore[attr-defined]
+    broker.shown = [None, None, Entry(Position(3, 999))]
+    assert broker.read(Position(3, 999)) == [999]
+    assert 0 < len(slow.asked) < 30
 
 
 def test_a_message_whose_last_chunk_lies_behind_the_range_is_no_reason_to_wait(
