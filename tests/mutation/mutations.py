@@ -2575,6 +2575,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a segment is judged by what the one before it in the same topic has given up",
+        "INV-11",
+        f"{TRIM}::test_what_one_segment_of_a_topic_has_given_up_means_nothing_to_the_next_one",
+        Edit(
+            f"{PULSAR}/log.py",
+            "        known = self._known.get(segment)\n        origin = ",
+            "        known = next(iter(self._known.values()), None)\n        origin = ",
+        ),
+    ),
+    mutation(
         "the last ledger that holds data is trimmed",
         "INV-11",
         f"{TRIM}::test_a_trim_counts_once_the_broker_has_removed_the_ledgers",

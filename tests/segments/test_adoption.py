@@ -604,7 +604,7 @@ def test_a_topic_that_was_given_back_is_not_sealed(log: PulsarSegmentLog, admin:
     log.adopt(REF)
     log._check_exists(REF)
     log.give_back(REF)
-    log._known[REF.log_name] = mock.Mock()  # another process has given it back
+    log._known[REF] = mock.Mock()  # another process has given it back
     with pytest.raises(SegmentNotFoundError):
         log.seal(REF)
     assert "seal" not in admin.done

@@ -269,7 +269,7 @@ class PulsarSegmentLog(Closing):
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._known: dict[str, KnownTopic] = {}
+        self._known: dict[SegmentRef, KnownTopic] = {}
         self._means: dict[str, tuple[float, float]] = {}
         self._per_entry: dict[str, tuple[float, float]] = {}  # messages, until when
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
@@ -827,7 +827,7 @@ class PulsarSegmentLog(Closing):
 
     def _check_exists(self, segment: SegmentRef) -> KnownTopic:
         """Raise unless the topic is that segment: a client would conjure up a missing one."""
-        known = self._known.get(segment.log_name)
+        known = self._known.get(segment)
         return self._read_properties(segment) if known is None else known
 
     def _known_on_connection(self, segment: SegmentRef) -> KnownTopic | None:
@@ -835,7 +835,7 @@ class PulsarSegmentLog(Closing):
         topics = self._transport.known_topics(segment)
         known = None if topics is None else topics.get(segment)
         if known is not None:
-            self._known[segment.log_name] = known
+            self._known[segment] = known
         return known
 
     def _read_properties(self, segment: SegmentRef) -> KnownTopic:
@@ -869,15 +869,15 @@ class PulsarSegmentLog(Closing):
             contains_txn=properties.get(CONTAINS_TXN, ""),
         )
         with self._lock:
-            before = self._known.get(segment.log_name)
+            before = self._known.get(segment)
             if before is not None:
                 known.ledgers.update(before.ledgers)
-            self._known[segment.log_name] = known
+            self._known[segment] = known
         return known
 
     def _forget(self, segment: SegmentRef) -> None:
         """Let the topic be asked again, also by others in this process."""
-        self._known.pop(segment.log_name, None)
+        self._known.pop(segment, None)
         topics = self._transport.known_topics(segment)
         if topics is not None:
             topics.forget(segment)
@@ -900,7 +900,7 @@ class PulsarSegmentLog(Closing):
         A topic may be deleted at any time, and the broker creates another one for a producer. So
         properties that were read before the append prove nothing. A ledger belongs to one topic.
         """
-        for seen in (self._known_on_connection(segment), self._known.get(segment.log_name)):
+        for seen in (self._known_on_connection(segment), self._known.get(segment)):
             if seen is not None and last.ledger in seen.ledgers:
                 return
         known = self._read_properties(segment)
@@ -948,7 +948,7 @@ class PulsarSegmentLog(Closing):
         known.contains_txn = "true"
 
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
-        known = self._known.get(segment.log_name)
+        known = self._known.get(segment)
         origin = None if known is None else known.origin
         if origin is None or not origin.tells_of(first_ledger):
             # A trim may have been begun since, by anybody.
