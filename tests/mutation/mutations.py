@@ -7012,6 +7012,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "an entry that a broker fails to look at once is lost",
+        "availability",
+        f"{CLOSED_LEDGERS}::test_an_entry_that_a_broker_fails_to_look_at_once_is_not_lost",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            time.sleep(_ASK_AGAIN_SECONDS)\n"
+            "            header = source.entry_header(segment.log_name, at)\n",
+            "            time.sleep(_ASK_AGAIN_SECONDS)\n",
+        ),
+    ),
+    mutation(
         "a reader of many ranges looks at every entry that is hidden from it",
         "requests",
         f"{CLOSED_LEDGERS}::test_entries_that_are_hidden_from_a_reader_of_many_ranges_cost_few_"

@@ -121,6 +121,7 @@ _LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its
 _LOOK_UP_SECONDS = 5.0  # then another broker may have the topic than the one that is asked
 _LOOKED_AT_ALWAYS = 100  # entries at a range's end, 2 ms each, however late it is
 _LOOKED_AT_SECONDS = 10.0  # of what is missing in front of rows, so many are looked at in this time
+_ASK_AGAIN_SECONDS = 1.0  # a broker may fail once to read an entry that its bookies have
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
@@ -1110,6 +1111,10 @@ class PulsarSegmentLog(Closing):
         # Only `pulsar-client` keeps chunks back, of which the admin API may tell nothing.
         source = self._headers if self._transport.drops_chunks else self._admin
         header = source.entry_header(segment.log_name, at)
+        if not header.there:
+            # A bookie that restarts is no loss. The broker answers 500 in either case.
+            time.sleep(_ASK_AGAIN_SECONDS)
+            header = source.entry_header(segment.log_name, at)
         if not header.hidden and header.chunks == 1:
             # Perhaps its ledger has gone since: then that is what there is to say.
             self._check_whole(segment, wanted.start, wanted.end)

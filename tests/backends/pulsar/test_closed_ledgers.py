@@ -111,6 +111,7 @@ def test_what_is_left_of_a_closed_ledger_is_read(lossy: Lossy) -> None:
 ENTRIES, ROWS = 8, 800
 NATIVE = SegmentRef(SEGMENT.log_name, SEGMENT.log_name, SEGMENT.log_name)
 HIDDEN = EntryHeader(hidden=True, message="", chunk=0, chunks=1)
+NOT_THERE = EntryHeader(hidden=False, message="", chunk=0, chunks=1, there=False)
 
 
 class Whole:
@@ -204,6 +205,7 @@ Take = Callable[[Whole, Position], int]
 
 @pytest.fixture
 def whole(broker: FakePulsar, monkeypatch: pytest.MonkeyPatch) -> Iterator[Whole]:
+    monkeypatch.setattr(pulsar_log, "_ASK_AGAIN_SECONDS", 0.0)
     with fake_admin_api() as api:
         whole = Whole(broker, api)
         monkeypatch.setattr(api, "answer", whole.look_at)
@@ -312,6 +314,21 @@ def test_markers_of_pulsars_own_transactions_cost_no_call(whole: Whole) -> None:
     assert whole.all_batches(Position(LEDGER, -1)) == (ENTRIES - 3) * ROWS
     # These find out where the last message is.
     assert whole.api.asked == {"internalStats": 1, "ledger": 1}
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["hidden", "lost"])
+def test_an_entry_that_a_broker_fails_to_look_at_once_is_not_lost(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    answers = [NOT_THERE, NOT_THERE if lost else HIDDEN]
+    monkeypatch.setattr(PulsarAdmin, "entry_header", lambda *_: answers.pop(0))
+    whole.pass_over(1)
+    if lost:
+        with pytest.raises(DataLossError, match=r"entry 7:1 .*did not come"):
+            whole.all_batches(EARLIEST)
+    else:
+        assert whole.all_batches(EARLIEST) == (ENTRIES - 1) * ROWS
+    assert not answers
 
 
 # -- what it costs where many entries are hidden ---------------------------------------------------

@@ -40,6 +40,7 @@ class Broker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 0.0)
+        monkeypatch.setattr(pulsar_log, "_ASK_AGAIN_SECONDS", 0.0)
         self.state: TransactionState | None = None
         self.headers: dict[Position, EntryHeader] = {}
         self.managed_ledgers = [managed_ledger_of(3)]
