@@ -515,6 +515,7 @@ def log(admin: Admin) -> PulsarSegmentLog:
     found = PulsarSegmentLog.__new__(PulsarSegmentLog)
     found._admin = admin  # type: ignore[assignment]
     found._known, found._means, found._per_entry = {}, {}, {}
+    found._looks = mock.Mock()
     found._transport = mock.Mock()
     found._lock = mock.MagicMock()
     return found
@@ -679,7 +680,7 @@ def test_a_topic_that_was_given_back_is_not_sealed(log: PulsarSegmentLog, admin:
     log.adopt(REF)
     log._check_exists(REF)
     log.give_back(REF)
-    log._known[REF.log_name] = mock.Mock()  # another process has given it back
+    log._known[REF] = mock.Mock()  # another process has given it back
     with pytest.raises(SegmentNotFoundError):
         log.seal(REF)
     assert "seal" not in admin.done

@@ -7,6 +7,7 @@ ledger's mean, their messages by a mean that the caller supplies.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -147,9 +148,10 @@ class ManagedLedger:
     def pieces(self, start: Position, end: Position) -> list[Piece]:
         """Return what is in ``(start, end]``, ledger by ledger, empty pieces left out."""
         pieces = []
-        for ledger in self.ledgers:
-            if not start.ledger <= ledger.id <= end.ledger:
-                continue
+        for at in range(bisect_left(self.ledgers, (start.ledger,)), len(self.ledgers)):
+            ledger = self.ledgers[at]
+            if ledger.id > end.ledger:
+                break
             first = start.entry + 1 if ledger.id == start.ledger else 0
             last = ledger.entries - 1
             if ledger.id == end.ledger:

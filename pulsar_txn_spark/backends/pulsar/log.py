@@ -31,7 +31,6 @@ like data that somebody else has removed.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import threading
@@ -121,7 +120,9 @@ _RECEIVER_ROWS = 20_000
 _LATE_SECONDS = 30.0  # a broker that restarts, or takes a topic over, shows its entries by then
 _LOOK_UP_SECONDS = 5.0  # then another broker may have the topic than the one that is asked
 _LOOK_SECONDS = 5.0  # at entries that may be hidden, before the broker is asked for one again
-_LOOKED_AT_ALWAYS = 100  # entries of a range that did not come, 2 ms each
+_LOOKED_AT_ALWAYS = 100  # entries that did not come, 2 ms each
+_LOOKED_AT_SECONDS = 10.0  # of what is missing in front of rows, so many are looked at in this time
+_ASK_AGAIN_SECONDS = 1.0  # a broker may fail once to read an entry that its bookies have
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
@@ -178,23 +179,56 @@ class _Holes:
             )
 
 
+class _Looks:
+    """Bounds how many entries that did not come are looked at: of each segment so many in a time.
+
+    A client reads a range for each thousand messages, so a bound for each range would be none.
+    Threads that read one segment at a time may look at a few more.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._taken: dict[SegmentRef, tuple[float, int]] = {}  # since when, how many
+
+    def left(self, segment: SegmentRef) -> int:
+        """Return how many entries may be looked at now."""
+        return _LOOKED_AT_ALWAYS - self._current(segment)[1]
+
+    def take(self, segment: SegmentRef) -> bool:
+        """Tell whether one more entry may be looked at, and count it."""
+        since, taken = self._current(segment)
+        if taken >= _LOOKED_AT_ALWAYS:
+            return False
+        self._taken[segment] = (since, taken + 1)
+        return True
+
+    def forget(self, segment: SegmentRef) -> None:
+        """Keep nothing of a segment that is gone."""
+        self._taken.pop(segment, None)
+
+    def _current(self, segment: SegmentRef) -> tuple[float, int]:
+        now = self._clock()
+        since, taken = self._taken.get(segment, (now, 0))
+        return (since, taken) if now < since + _LOOKED_AT_SECONDS else (now, 0)
+
+
 @dataclass(slots=True)
 class _Seen:
     """What is known of a range while it is read.
 
     Parameters
     ----------
-    left : int
-        So many entries that did not come may still be looked at.
     holes : _Holes, optional
         Checks what ``pulsar-client`` does not show.
     managed_ledger : ManagedLedger, optional
         The ledgers, as they were when nothing was gone.
+    unproven : bool
+        Whether ledgers may have gone since then, in front of what came.
     """
 
-    left: int
     holes: _Holes | None
     managed_ledger: ManagedLedger | None = None
+    unproven: bool = False
 
 
 def _missing(
@@ -275,9 +309,10 @@ class PulsarSegmentLog(Closing):
         )
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._known: dict[str, KnownTopic] = {}
+        self._known: dict[SegmentRef, KnownTopic] = {}
         self._means: dict[str, tuple[float, float]] = {}
         self._per_entry: dict[str, tuple[float, float]] = {}  # messages, until when
+        self._looks = _Looks()
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
 
     @property
@@ -424,6 +459,7 @@ class PulsarSegmentLog(Closing):
             self._forget(segment)
             self._means.pop(segment.log_name, None)
             self._per_entry.pop(segment.log_name, None)
+            self._looks.forget(segment)
 
     def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
         """Return who else has not read the topic to its end; see the Protocol. One admin call."""
@@ -713,7 +749,7 @@ class PulsarSegmentLog(Closing):
             rows = self._transport.rows(segment, columns, max_rows)
             previous = start
             holes = _Holes(self._headers, segment) if self._transport.drops_chunks else None
-            seen = _Seen(_LOOKED_AT_ALWAYS, holes)
+            seen = _Seen(holes)
             while previous < end:
                 entry = feed.next_entry(previous)
                 if entry is None:  # perhaps nothing that a reader gets to see lies before `end`
@@ -729,12 +765,16 @@ class PulsarSegmentLog(Closing):
                 previous = position
                 if wanted.visible(entry.producer_name, position):
                     rows.add(entry)
-                    yield from rows.batches(everything=False)
+                    for batch in rows.batches(everything=False):
+                        self._prove(wanted, seen)
+                        yield batch
         finally:
             feed.close()
         # Positions without a hole prove that nothing is missing; else the broker has to say so.
         if previous != end:
             self._check_end(wanted)
+        else:
+            self._prove(wanted, seen)
         yield from rows.batches(everything=True)
 
     def _close(self) -> None:
@@ -847,7 +887,7 @@ class PulsarSegmentLog(Closing):
 
     def _check_exists(self, segment: SegmentRef) -> KnownTopic:
         """Raise unless the topic is that segment: a client would conjure up a missing one."""
-        known = self._known.get(segment.log_name)
+        known = self._known.get(segment)
         return self._read_properties(segment) if known is None else known
 
     def _known_on_connection(self, segment: SegmentRef) -> KnownTopic | None:
@@ -855,7 +895,7 @@ class PulsarSegmentLog(Closing):
         topics = self._transport.known_topics(segment)
         known = None if topics is None else topics.get(segment)
         if known is not None:
-            self._known[segment.log_name] = known
+            self._known[segment] = known
         return known
 
     def _read_properties(self, segment: SegmentRef) -> KnownTopic:
@@ -889,15 +929,15 @@ class PulsarSegmentLog(Closing):
             contains_txn=properties.get(CONTAINS_TXN, ""),
         )
         with self._lock:
-            before = self._known.get(segment.log_name)
+            before = self._known.get(segment)
             if before is not None:
                 known.ledgers.update(before.ledgers)
-            self._known[segment.log_name] = known
+            self._known[segment] = known
         return known
 
     def _forget(self, segment: SegmentRef) -> None:
         """Let the topic be asked again, also by others in this process."""
-        self._known.pop(segment.log_name, None)
+        self._known.pop(segment, None)
         topics = self._transport.known_topics(segment)
         if topics is not None:
             topics.forget(segment)
@@ -920,7 +960,7 @@ class PulsarSegmentLog(Closing):
         A topic may be deleted at any time, and the broker creates another one for a producer. So
         properties that were read before the append prove nothing. A ledger belongs to one topic.
         """
-        for seen in (self._known_on_connection(segment), self._known.get(segment.log_name)):
+        for seen in (self._known_on_connection(segment), self._known.get(segment)):
             if seen is not None and last.ledger in seen.ledgers:
                 return
         known = self._read_properties(segment)
@@ -968,7 +1008,7 @@ class PulsarSegmentLog(Closing):
         known.contains_txn = "true"
 
     def _gone(self, segment: SegmentRef, first_ledger: int) -> Position:
-        known = self._known.get(segment.log_name)
+        known = self._known.get(segment)
         origin = None if known is None else known.origin
         if origin is None or not origin.tells_of(first_ledger):
             # A trim may have been begun since, by anybody.
@@ -1049,39 +1089,55 @@ class PulsarSegmentLog(Closing):
         """Raise if anything should have come between two entries that came.
 
         Ledgers go whole and from the beginning, so only between two ledgers may some have gone.
-        The broker is asked for them once, as long as its answer tells of what came. Where entries
-        are missing between two ledgers, it is asked again.
+        The broker is asked for them once, as long as its answer tells of what came. Entries that
+        are missing between two ledgers may have gone since then. Each is looked at, which proves
+        that its ledger is there. Beyond the bound of looks, the broker has to prove it before the
+        next batch goes out: so no row ever does behind a ledger that is gone.
 
         With ``autoSkipNonRecoverableData`` a broker passes over what its bookies have lost. Each
-        entry costs a request. So of a range a bounded number is looked at, and none in a topic of
-        Pulsar's own transactions, each of which leaves a marker.
+        entry costs a request. So of a segment a bounded number is looked at in some seconds, and
+        none in a topic of Pulsar's own transactions, each of which leaves a marker.
         """
         segment, crosses = wanted.segment, position.ledger != previous.ledger
         if seen.holes is not None:
             seen.holes.check(previous, position)
         if segment.in_pulsar_domain:
-            if crosses:
-                self._check_whole(segment, wanted.start, wanted.end)
+            seen.unproven |= crosses
+            return
+        if not crosses and not self._looks.left(segment):
             return
         until = min(position, wanted.end)
         known = seen.managed_ledger
-        if (
-            known is None
-            or known.last < until
-            or (crosses and any(_missing(known, previous, position, until)))
-        ):
+        fresh = known is None or known.last < until
+        if known is None or fresh:
             known = seen.managed_ledger = self._admin.managed_ledger(segment.log_name)
             self._check_whole(segment, wanted.start, wanted.end, known)
-        for at in itertools.islice(_missing(known, previous, position, until), seen.left):
-            seen.left -= 1
-            self._check_hidden(segment, at)
+            seen.unproven = False
+        for at in _missing(known, previous, position, until):
+            if not self._looks.take(segment):
+                seen.unproven |= crosses and not fresh
+                return
+            self._check_hidden(wanted, at)
 
-    def _check_hidden(self, segment: SegmentRef, at: Position) -> None:
+    def _prove(self, wanted: LogRange, seen: _Seen) -> None:
+        """Let the broker prove that no ledger has gone in front of what came, where it has to."""
+        if seen.unproven:
+            self._check_whole(wanted.segment, wanted.start, wanted.end)
+            seen.unproven = False
+
+    def _check_hidden(self, wanted: LogRange, at: Position) -> None:
         """Raise for an entry that did not come, unless it is hidden from readers."""
+        segment = wanted.segment
         # Only `pulsar-client` keeps chunks back, of which the admin API may tell nothing.
         source = self._headers if self._transport.drops_chunks else self._admin
         header = source.entry_header(segment.log_name, at)
+        if not header.there:
+            # A bookie that restarts is no loss. The broker answers 500 in either case.
+            time.sleep(_ASK_AGAIN_SECONDS)
+            header = source.entry_header(segment.log_name, at)
         if not header.hidden and header.chunks == 1:
+            # Perhaps its ledger has gone since: then that is what there is to say.
+            self._check_whole(segment, wanted.start, wanted.end)
             raise DataLossError(
                 f"entry {at} of segment {segment.id} ({segment.log_name}) is in its ledger, "
                 "but did not come. Nothing was skipped. If the broker passed it over "

@@ -163,7 +163,7 @@ class PulsarTopicLog(PulsarSegmentLog):
             )
         known = KnownTopic(read_at, origin=None, gated=False, contains_txn="")
         with self._lock:
-            self._known[segment.log_name] = known
+            self._known[segment] = known
         return known
 
     # --- how far --------------------------------------------------------------------------------

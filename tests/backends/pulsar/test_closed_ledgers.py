@@ -7,6 +7,7 @@ be deleted. A broker may pass over entries in the middle.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +16,21 @@ import pytest
 
 from pulsar_txn_spark.backends.pulsar import log as pulsar_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin
-from pulsar_txn_spark.backends.pulsar.log import ORIGIN_PROPERTY, PulsarSegmentLog
+from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
+from pulsar_txn_spark.backends.pulsar.log import (
+    ORIGIN_PROPERTY,
+    SEGMENT_PROPERTY,
+    PulsarSegmentLog,
+)
 from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog
 from pulsar_txn_spark.backends.pulsar.wire.connection import wire_id
 from pulsar_txn_spark.client.reader import Reading, SubscriptionReader
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import DataLossError
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
-from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.log import LogRange, SegmentRef
 from pulsar_txn_spark.txn.transaction_buffer import ReadableRange, Visibility
+from tests.backends.pulsar.test_ledgers import Counted
 from tests.support import fake_pulsar
 from tests.support.fake_admin_api import LEDGER, FakeAdminApi, fake_admin_api
 from tests.support.fake_pulsar import FakePulsar
@@ -104,6 +111,7 @@ def test_what_is_left_of_a_closed_ledger_is_read(lossy: Lossy) -> None:
 ENTRIES, ROWS = 8, 800
 NATIVE = SegmentRef(SEGMENT.log_name, SEGMENT.log_name, SEGMENT.log_name)
 HIDDEN = EntryHeader(hidden=True, message="", chunk=0, chunks=1)
+NOT_THERE = EntryHeader(hidden=False, message="", chunk=0, chunks=1, there=False)
 
 
 class Whole:
@@ -197,6 +205,7 @@ Take = Callable[[Whole, Position], int]
 
 @pytest.fixture
 def whole(broker: FakePulsar, monkeypatch: pytest.MonkeyPatch) -> Iterator[Whole]:
+    monkeypatch.setattr(pulsar_log, "_ASK_AGAIN_SECONDS", 0.0)
     with fake_admin_api() as api:
         whole = Whole(broker, api)
         monkeypatch.setattr(api, "answer", whole.look_at)
@@ -234,13 +243,30 @@ def test_rows_behind_an_entry_that_did_not_come_are_not_given_out(
         take(whole, EARLIEST)
 
 
+@pytest.mark.parametrize("looked_at", [0, 1, 100])
+@pytest.mark.parametrize("last", [3, 6], ids=["in the middle", "before the last row"])
 def test_ledgers_that_go_while_a_range_is_read_are_noticed(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch, last: int, looked_at: int
+) -> None:
+    whole.roll_over(monkeypatch)
+    monkeypatch.setattr(pulsar_log, "_LOOKED_AT_ALWAYS", looked_at)
+    whole.stats.append(stats_of(LEDGER + 2, LEDGER + 3))
+    whole.api.instead = lambda path: (404, "") if f"/ledger/{LEDGER + 1}/" in path else None
+    whole.pass_over(*range(2, last + 1))
+    rows: list[int] = []
+    with pytest.raises(DataLossError, match=r"everything up to 9:-1 was deleted"):
+        rows.extend(batch.num_rows for batch in whole.read(EARLIEST))
+    assert sum(rows) == 2 * ROWS, "no row goes out behind them"
+
+
+def test_a_look_at_an_entry_does_not_prove_that_other_ledgers_are_there(
     whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole.roll_over(monkeypatch)
-    monkeypatch.setattr(pulsar_log, "_LOOKED_AT_ALWAYS", 0)
+    monkeypatch.setattr(pulsar_log, "_LOOKED_AT_ALWAYS", 1)
+    monkeypatch.setattr(PulsarAdmin, "entry_header", lambda *_: HIDDEN)
     whole.stats.append(stats_of(LEDGER + 2, LEDGER + 3))
-    whole.pass_over(2, 3)
+    whole.pass_over(1, 2, 3)
     with pytest.raises(DataLossError, match=r"everything up to 9:-1 was deleted"):
         whole.all_batches(EARLIEST)
 
@@ -263,7 +289,7 @@ def test_ledgers_that_just_follow_each_other_cost_one_call_for_all(
     assert whole.api.asked == {"internalStats": 1}
 
 
-def test_entries_that_are_hidden_cost_a_call_each_and_one_where_a_ledger_begins(
+def test_entries_that_are_hidden_cost_a_call_each_also_where_a_ledger_begins(
     whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole.roll_over(monkeypatch)
@@ -277,8 +303,8 @@ def test_entries_that_are_hidden_cost_a_call_each_and_one_where_a_ledger_begins(
     whole.pass_over(2, 4)
     assert whole.all_batches(EARLIEST) == (ENTRIES - 2) * ROWS
     assert looked_at == [Position(8, 0), Position(9, 0)]
-    # Of the first ledger, and before the entries 8:1 and 9:1.
-    assert whole.api.asked == {"internalStats": 3}
+    # Whoever sees what is hidden in a ledger has seen that it is there.
+    assert whole.api.asked == {"internalStats": 1}
 
 
 def test_markers_of_pulsars_own_transactions_cost_no_call(whole: Whole) -> None:
@@ -288,3 +314,103 @@ def test_markers_of_pulsars_own_transactions_cost_no_call(whole: Whole) -> None:
     assert whole.all_batches(Position(LEDGER, -1)) == (ENTRIES - 3) * ROWS
     # These find out where the last message is.
     assert whole.api.asked == {"internalStats": 1, "ledger": 1}
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["hidden", "lost"])
+def test_an_entry_that_a_broker_fails_to_look_at_once_is_not_lost(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    answers = [NOT_THERE, NOT_THERE if lost else HIDDEN]
+    monkeypatch.setattr(PulsarAdmin, "entry_header", lambda *_: answers.pop(0))
+    whole.pass_over(1)
+    if lost:
+        with pytest.raises(DataLossError, match=r"entry 7:1 .*did not come"):
+            whole.all_batches(EARLIEST)
+    else:
+        assert whole.all_batches(EARLIEST) == (ENTRIES - 1) * ROWS
+    assert not answers
+
+
+# -- what it costs where many entries are hidden ---------------------------------------------------
+
+
+class Rows:
+    """Counts rows, a hundred to a batch."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, _entry: Any) -> None:
+        self.count += 1
+
+    def batches(self, *, everything: bool) -> Iterator[pa.RecordBatch]:
+        if self.count >= 100 or (everything and self.count):
+            batch = pa.record_batch({"value": pa.nulls(self.count, pa.binary())})
+            self.count = 0
+            yield batch
+
+
+class Many:
+    """Segments of ledgers of two entries each, the second of which is hidden."""
+
+    def __init__(self, number: int) -> None:
+        self.now, self.asked, self.looked_at = 0.0, 0, 0
+        self.ledgers = Counted(Ledger(at, 2, 100) for at in range(1, number + 1))
+        self.log = PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1"))
+        self.log._looks = pulsar_log._Looks(lambda: self.now)
+        admin: Any = self
+        self.log._admin = admin
+        transport: Any = SimpleNamespace(
+            drops_chunks=False, rows=lambda *_: Rows(), known_topics=lambda _: None
+        )
+        self.log._transport = transport
+
+    def managed_ledger(self, _topic: str) -> ManagedLedger:
+        self.asked += 1
+        return ManagedLedger(1, self.ledgers, Position(len(self.ledgers), 1), 1)
+
+    def properties(self, _topic: str) -> dict[str, str]:
+        return {SEGMENT_PROPERTY: SEGMENT.id, ORIGIN_PROPERTY: f"{EARLIEST},1"}
+
+    def entry_header(self, _topic: str, at: Position) -> EntryHeader:
+        assert at.entry == 1
+        self.looked_at += 1
+        return HIDDEN
+
+    def read(self, start: Position, segment: SegmentRef = SEGMENT) -> Iterator[pa.RecordBatch]:
+        wanted = LogRange(segment, start, Position(len(self.ledgers), 0), lambda *_: True)
+        feed: Any = SimpleNamespace(
+            next_entry=lambda previous: SimpleNamespace(
+                position=Position(max(0, previous.ledger) + 1, 0), producer_name="w"
+            ),
+            close=lambda: None,
+        )
+        return self.log._read(wanted, frozenset({"value"}), 100, lambda: feed)
+
+
+def test_of_many_ledgers_that_end_with_something_hidden_each_batch_costs_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pulsar_log, "_LOOKED_AT_ALWAYS", 0)
+    many = Many(1_000)
+    Counted.looks = 0
+    batches = [batch.num_rows for batch in many.read(EARLIEST)]
+    assert batches == [100] * 10
+    assert many.asked <= 1 + len(batches)
+    assert many.looked_at == 0
+    assert Counted.looks < 30 * 1_000
+
+
+def test_entries_that_are_hidden_from_a_reader_of_many_ranges_cost_few_calls_in_some_seconds() -> (
+    None
+):
+    many = Many(4_000)
+    for seconds in range(3):
+        many.now = seconds * pulsar_log._LOOKED_AT_SECONDS
+        for number in range(10):
+            at = Position((seconds * 10 + number) * 100, 0)
+            assert next(many.read(at)).num_rows == 100
+        assert many.looked_at == (seconds + 1) * 100
+    other = replace(SEGMENT, log_name="persistent://public/default/s2")
+    next(many.read(EARLIEST, other))
+    assert many.looked_at > 300, "another segment has its own"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -43,6 +44,30 @@ def test_pieces_are_the_entries_of_a_range(found: tuple[Ledger, ...], data: st.D
         assert ledgers.nth(pieces, number) == position
     if len(inside) == len(every_entry(found)):
         assert sum(piece.bytes for piece in pieces) == sum(one.bytes for one in found)
+
+
+class Counted(tuple[Ledger, ...]):
+    """Ledgers that count how often one of them is looked at."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        Counted.looks += 1
+        return super().__getitem__(at)
+
+    def __iter__(self) -> Iterator[Ledger]:
+        for ledger in super().__iter__():
+            Counted.looks += 1
+            yield ledger
+
+
+def test_of_many_ledgers_those_of_a_range_are_found_without_a_look_at_each() -> None:
+    many = managed_ledger_of(Counted(Ledger(number, 2, 100) for number in range(1, 4_001)))
+    Counted.looks = 0
+    pieces = many.pieces(Position(3_000, 0), Position(3_001, 0))
+    assert [piece.ledger for piece in pieces] == [3_000, 3_001]
+    assert Counted.looks < 20
 
 
 @given(found=some_ledgers.filter(bool), parts=st.integers(1, 30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -238,6 +239,20 @@ def test_what_a_trim_has_noted_too_late_means_nothing_to_the_topic_s_next_segmen
     log = open_log(admin)
     assert log.trim(SEGMENT, Position(3, 1)) == EARLIEST
     assert admin.acknowledged == Position(5, 0)
+
+
+def test_what_one_segment_of_a_topic_has_given_up_means_nothing_to_the_next_one(
+    admin: FakeAdmin,
+) -> None:
+    reader, other = open_log(admin), open_log(admin)
+    other.trim(SEGMENT, Position(5, 1))
+    admin.remove()
+    assert reader.trimmed_to(SEGMENT) == Position(5, 1)
+    # Another process gives the topic back, and adopts it again.
+    following = replace(SEGMENT, id="following")
+    admin.found = {SEGMENT_PROPERTY: following.id, ORIGIN_PROPERTY: f"{EARLIEST},8"}
+    assert reader.trimmed_to(following) == open_log(admin).trimmed_to(following) == EARLIEST
+    reader._check_whole(following, EARLIEST, Position(9, 1))
 
 
 def test_what_somebody_else_removed_is_told_from_what_was_given_up(admin: FakeAdmin) -> None:

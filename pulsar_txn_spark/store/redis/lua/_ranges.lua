@@ -42,7 +42,7 @@ local function gaps(ranges, start, last, me)
   return free, locks
 end
 -- Put a range where there is none; neighbours of one holder become one. What is put is written before
--- anything goes: what is acknowledged is never nowhere, however far this gets.
+-- anything goes: a break where a key is missing, as while a slot moves, frees nothing.
 local function put(ranges, own, start, last, holder)
   local before = redis.call('ZREVRANGEBYLEX', ranges, '(' .. start .. ' ', '-', 'LIMIT', '0', '1')[1]
   local behind = redis.call('ZRANGEBYLEX', ranges, '[' .. last .. ' ', '+', 'LIMIT', '0', '1')[1]

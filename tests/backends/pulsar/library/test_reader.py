@@ -40,6 +40,7 @@ class Broker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 0.0)
+        monkeypatch.setattr(pulsar_log, "_ASK_AGAIN_SECONDS", 0.0)
         self.state: TransactionState | None = None
         self.headers: dict[Position, EntryHeader] = {}
         self.managed_ledgers = [managed_ledger_of(3)]
@@ -50,7 +51,8 @@ class Broker:
         admin.settled_transactions_of.side_effect = lambda *_, **__: self.state
         admin.managed_ledger.side_effect = self._managed_ledger
         self.log._admin = admin
-        self.log._known = {SEGMENT.log_name: KnownTopic(0.0, None, gated=False, contains_txn="")}
+        self.log._known = {SEGMENT: KnownTopic(0.0, None, gated=False, contains_txn="")}
+        self.log._looks = pulsar_log._Looks()
         self.log._headers = mock.Mock()
         for source in (self.log._headers, admin):
             source.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)
