@@ -72,6 +72,7 @@ REDIRECTS = "tests/backends/pulsar/test_redirects.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
+CONNECTIONS = "tests/store/redis/test_connection.py"
 FULL = "tests/store/redis/test_full_store.py"
 SCALABLE_STREAM = "tests/spark/source/test_scalable_stream.py"
 SCALABLE_CODE = "pulsar_txn_spark/backends/pulsar/scalable_topic_log.py"
@@ -7871,6 +7872,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/spark/test_worker_daemon.py::test_no_two_workers_draw_the_same_random_numbers",
         Edit(
             f"{SPARK}/worker_daemon.py", "os.register_at_fork(after_in_child=np.random.seed)\n", ""
+        ),
+    ),
+    mutation(
+        "a server is used before its append-only file is there",
+        "what is acknowledged is kept",
+        f"{CONNECTIONS}"
+        "::test_a_server_whose_append_only_file_is_not_there_yet_is_refused_until_it_is",
+        Edit(f"{REDIS}/durability.py", "    if awaits_file(info, config):\n", "    if False:\n"),
+    ),
+    mutation(
+        "a server whose append-only file is soon there is refused at once",
+        "errors say what to do",
+        f"{CONNECTIONS}::test_a_first_rewrite_that_is_soon_done_is_waited_for",
+        Edit(
+            f"{REDIS}/connection.py",
+            "while awaits_file(info, self._config) and",
+            "while False and",
         ),
     ),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -33,7 +34,14 @@ from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, StoreUnavailableError
 from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.store.redis import server
-from pulsar_txn_spark.store.redis.durability import QUESTIONS, Info, NodeFacts, ServerFacts, judge
+from pulsar_txn_spark.store.redis.durability import (
+    QUESTIONS,
+    Info,
+    NodeFacts,
+    ServerFacts,
+    awaits_file,
+    judge,
+)
 from pulsar_txn_spark.store.redis.endpoint import Endpoint, parse_endpoint
 
 __all__ = ["Client", "NodeFacts", "ServerFacts", "close_all", "connect", "exchange", "verify"]
@@ -45,6 +53,10 @@ _SOCKET_READ_SIZE = 256 * 1024
 
 # redis-py 8 has a cap of 100 unless told otherwise. Ours is the server's own, 'maxclients'.
 _MOST_CONNECTIONS = 1 << 31
+
+# Redis begins rewriting the append-only file at 64 MB, which takes a second or so.
+_FIRST_REWRITE_WAIT_S = 3.0
+_FIRST_REWRITE_PAUSE_S = 0.05
 
 MAX_CLIENTS = (
     "It has as many clients as its setting 'maxclients' allows: raise that (CONFIG SET "
@@ -159,6 +171,10 @@ class _Handshake:
         info = Info.parse(replies[len(login) :])
         if info.loading and endpoint.folder is not None:
             server.ensure_server(endpoint.folder)
+            info = Info.parse(exchange(connection, QUESTIONS))
+        give_up = time.monotonic() + _FIRST_REWRITE_WAIT_S
+        while awaits_file(info, self._config) and time.monotonic() < give_up:
+            time.sleep(_FIRST_REWRITE_PAUSE_S)
             info = Info.parse(exchange(connection, QUESTIONS))
         _judge(info, connection, self._config)
 

@@ -57,6 +57,7 @@ from tests.support.redis_servers import (
     free_port,
     promote,
     start_cluster,
+    until,
     url_of,
 )
 from tests.support.round_trips import round_trips
@@ -188,6 +189,59 @@ def test_the_remedy_that_is_named_makes_the_server_acceptable(start_redis: Start
     plain.config_set("appendfsync", "always")
     plain.close()
     assert connect(url_of(port)).ping()
+
+
+def test_a_server_whose_append_only_file_is_not_there_yet_is_refused_until_it_is(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_FIRST_REWRITE_WAIT_S", 0.1)
+    port = start_redis(appendonly="no")
+    plain = redis.Redis(port=port)
+    for i in range(400):
+        plain.set(f"key-{i}", i)
+    plain.config_set("rdb-key-save-delay", 1_000_000)  # stands for a lot of data
+    plain.config_set("appendonly", "yes")
+    with pytest.raises(StoreUnavailableError, match=r"wait until .*aof_rewrite_in_progress:0"):
+        connect(url_of(port))
+    assert connect(replace(url_of(port), accept_data_loss=True)).ping()
+    plain.config_set("appendonly", "no")  # ends the rewrite
+    plain.config_set("rdb-key-save-delay", 0)
+    plain.config_set("appendonly", "yes")
+    plain.close()
+    until(lambda: reaches(url_of(port)))
+
+
+def reaches(config: StoreConfig) -> bool:
+    with contextlib.suppress(StoreUnavailableError):
+        return bool(connect(config).ping())
+    return False
+
+
+def test_a_first_rewrite_that_is_soon_done_is_waited_for(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = start_redis(appendonly="no")
+    plain = redis.Redis(port=port)
+    plain.set("key", "value")
+    plain.config_set("rdb-key-save-delay", 200_000)
+    plain.config_set("appendonly", "yes")
+    monkeypatch.setattr(connection, "_FIRST_REWRITE_WAIT_S", 60.0)
+    assert connect(url_of(port)).ping()
+    assert plain.info("persistence")["aof_base_size"] > 0
+    plain.close()
+
+
+@pytest.mark.parametrize("due", ["aof_rewrite_in_progress", "aof_rewrite_scheduled"])
+def test_no_rewrite_but_the_first_is_waited_for(due: str) -> None:
+    # Since Redis 7 the current size grows before the file is there.
+    first = info_of(**{due: "1", "aof_base_size": "0", "aof_current_size": "700"})
+    with pytest.raises(StoreUnavailableError, match="for the first time"):
+        durability.judge(first, "h:6379", REMOTE)
+    assert not durability.judge(first, "socket", StoreConfig()).problems
+    later = info_of(**{due: "1", "aof_base_size": "90", "aof_current_size": "700"})
+    assert not durability.judge(later, "h:6379", REMOTE).problems
+    fresh = info_of(aof_rewrite_in_progress="0", aof_base_size="0", aof_current_size="0")
+    assert not durability.judge(fresh, "h:6379", REMOTE).problems
 
 
 def test_a_server_that_has_evicted_keys_is_refused(start_redis: StartRedis) -> None:
