@@ -7891,4 +7891,17 @@ MUTATIONS: tuple[Mutation, ...] = (
             "while False and",
         ),
     ),
+    mutation(
+        "a connection that met a replica of a cluster is kept",
+        "what is acknowledged is kept",
+        f"{CONNECTIONS}"
+        "::test_a_server_of_a_cluster_that_was_met_as_a_replica_is_verified_once_it_is_the_primary",
+        Edit(f"{REDIS}/connection.py", "        if info.is_replica:\n", "        if False:\n"),
+    ),
+    mutation(
+        "a connection that is to be renewed counts as idle",
+        "what is acknowledged is kept",
+        f"{CONNECTIONS}::test_the_idle_connections_to_a_replica_of_a_cluster_are_not_used_again",
+        Edit(f"{REDIS}/exchange.py", " and not connection.should_reconnect():", ":"),
+    ),
 )

@@ -2,9 +2,11 @@
 
 Every new connection is checked before its first use, in the same round trip that logs in. AUTH,
 SELECT, ROLE, INFO and CONFIG GET go out in one write. So a server that was restarted with other
-settings, or a failover to another machine, is met again by the same check. A primary that became a
-replica loses its connections with the first script that it refuses. redis-py repeats commands by
-itself; all of that is off, because a repeated compare-and-set is not the same step.
+settings, or a failover to another machine, is met again by the same check. A connection to a
+replica of a cluster ends with its first use: that server may be the primary at the next one. A
+primary that became a replica loses its connections with the first script that it refuses. redis-py
+repeats commands by itself; all of that is off, because a repeated compare-and-set is not the same
+step.
 """
 
 from __future__ import annotations
@@ -177,6 +179,10 @@ class _Handshake:
             time.sleep(_FIRST_REWRITE_PAUSE_S)
             info = Info.parse(exchange(connection, QUESTIONS))
         _judge(info, connection, self._config)
+        if info.is_replica:
+            # Of a cluster, and not verified. It sends its user on to the primary; once it is the
+            # primary itself, it has to be met by a new connection.
+            connection.mark_for_reconnect()  # type: ignore[no-untyped-call]
 
 
 def exchange(connection: redis.Connection, commands: Sequence[tuple[str, ...]]) -> list[Any]:
@@ -194,7 +200,7 @@ def exchange(connection: redis.Connection, commands: Sequence[tuple[str, ...]]) 
 
 def is_primary(connection: redis.Connection) -> bool:
     """Ask an open connection for its server's role; it counts as one if that may not be asked."""
-    return Info.parse(exchange(connection, QUESTIONS)).role in (None, "master")
+    return not Info.parse(exchange(connection, QUESTIONS)).is_replica
 
 
 def _refused(endpoint: Endpoint, address: str, error: Exception) -> str:

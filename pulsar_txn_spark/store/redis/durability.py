@@ -172,6 +172,11 @@ class Info:
         return self.values.get("cluster_enabled", "0") == "1"
 
     @property
+    def is_replica(self) -> bool:
+        """Whether the server says that it is one."""
+        return self.role not in (None, "master")
+
+    @property
     def product(self) -> str:
         """``redis`` or ``valkey``."""
         return "valkey" if "valkey_version" in self.values else "redis"
@@ -319,9 +324,10 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
             f"The server {address} is a node of a Redis Cluster and holds only a part of the keys. "
             "Write 'redis+cluster://' (or 'rediss+cluster://') in the option 'store.url'."
         )
-    if info.role is not None and info.role != "master":
+    if info.is_replica:
         if info.cluster:
             # A start node may be a replica. In a cluster it redirects each command to its primary.
+            # Whoever asks does not keep the connection: this says nothing of a later primary.
             return ServerFacts((info.node(address),), ())
         raise StoreUnsafeError(
             f"The server {address} is a replica (its role is {info.role!r}, needed is 'master'): "

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -57,6 +57,7 @@ from tests.support.redis_servers import (
     free_port,
     promote,
     start_cluster,
+    start_replicated_cluster,
     until,
     url_of,
 )
@@ -628,6 +629,49 @@ def test_no_initial_cursor_of_a_child_comes_before_that_of_its_parent(
 
 def port_of(client: redis.RedisCluster, key: str) -> int:
     return int(client.get_node_from_key(key).port)  # type: ignore[no-untyped-call]
+
+
+def test_a_server_of_a_cluster_that_was_met_as_a_replica_is_verified_once_it_is_the_primary(
+    start_redis: StartRedis,
+) -> None:
+    first, second = start_replicated_cluster(start_redis)
+    config = StoreConfig(url=f"redis+cluster://127.0.0.1:{first}")
+    store = RedisStore(connect(config))
+    store.segments.prepare(["s"])
+    hand_over(first, second)
+    with redis.Redis(port=first) as plain:  # now a replica, of other settings
+        plain.config_set("appendfsync", "no")
+        plain.client_kill_filter(_type="normal", skipme=True)
+    # The client still takes it for the primary, connects anew, and is sent on.
+    assert store.segments.gates(["s"]) == [Gate()]
+    hand_over(second, first)
+    for _ in range(2):
+        with pytest.raises(StoreUnsafeError, match="appendfsync is 'no'"):
+            store.segments.raise_high("s", Position(1, 1))
+
+
+def test_the_idle_connections_to_a_replica_of_a_cluster_are_not_used_again(
+    start_redis: StartRedis,
+) -> None:
+    first, second = start_replicated_cluster(start_redis)
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{first}"))
+    replica = client.get_redis_connection(client.get_node("127.0.0.1", second))
+    idle = idle_connections(replica.connection_pool)
+    assert idle.call("PING") == b"PONG"
+    assert not idle.idle
+    assert replica.ping()
+    assert not any(free.is_connected for free in replica.connection_pool._available_connections)
+
+
+def hand_over(primary: int, replica: int) -> None:
+    """Let the replica of a cluster's primary take over from it, which becomes its replica."""
+    with redis.Redis(port=primary) as old, redis.Redis(port=replica) as new:
+        old_, new_ = cast("Any", old), cast("Any", new)
+        until(lambda: new.info("replication").get("master_link_status") == "up")
+        old_.execute_command("WAIT", "1", "0")
+        new_.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
+        until(lambda: old.info("replication")["role"] == "slave")
+        until(lambda: new_.execute_command("CLUSTER", "INFO").startswith(b"cluster_state:ok"))
 
 
 def test_the_embedded_log_works_on_a_cluster(start_redis: StartRedis) -> None:
