@@ -7904,4 +7904,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CONNECTIONS}::test_the_idle_connections_to_a_replica_of_a_cluster_are_not_used_again",
         Edit(f"{REDIS}/exchange.py", " and not connection.should_reconnect():", ":"),
     ),
+    mutation(
+        "a server in a folder that another user planted is taken for ours",
+        "the embedded server is of one user",
+        f"{SERVER}::test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to[ensure]",
+        Edit(
+            f"{REDIS}/server.py",
+            "    _prepare_socket_folder(folder, address)\n    launched = False\n",
+            "    launched = False\n",
+        ),
+    ),
+    mutation(
+        "a connection goes to a server that another user planted",
+        "the embedded server is of one user",
+        f"{SERVER}::test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to[connect]",
+        Edit(
+            f"{REDIS}/connection.py",
+            "        server.prepare_socket_folder(self._folder)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a look for the server pings one that another user planted",
+        "the embedded server is of one user",
+        f"{SERVER}::test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to[examine]",
+        Edit(
+            f"{REDIS}/server.py",
+            "    _check_socket_folder(folder, address)\n    return _probe(address)\n",
+            "    return _probe(address)\n",
+        ),
+    ),
 )

@@ -87,6 +87,7 @@ class _EmbeddedConnection(redis.UnixDomainSocketConnection):
         self._folder = folder
 
     def _connect(self) -> Any:
+        server.prepare_socket_folder(self._folder)
         try:
             return super()._connect()  # type: ignore[no-untyped-call]
         except (FileNotFoundError, ConnectionRefusedError):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -283,6 +285,73 @@ def test_a_socket_folder_that_others_can_enter_is_refused(tmp_path: Path) -> Non
     linked.symlink_to(shared)
     with pytest.raises(StoreUnavailableError, match="not a private folder"):
         server._prepare_socket_folder(tmp_path / "store", str(linked / "x.sock"))
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, socket.socket]]:
+    """Yield a folder of a long name, and a socket of another user's that waits in its place."""
+    uid = 1_000_000_000 + os.getpid()  # nobody's: its folder is met by no other test
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    folder = str(tmp_path / ("long-" * 20))
+    address = Path(server.socket_path(folder))
+    address.parent.mkdir(mode=0o700)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(address))
+            listener.listen()
+            yield folder, listener
+    finally:
+        shutil.rmtree(address.parent)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        server.ensure_server,
+        server.examine_server,
+        lambda folder: connection.connect(StoreConfig(path=folder)),
+    ],
+    ids=["ensure", "examine", "connect"],
+)
+def test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to(
+    planted: tuple[str, socket.socket], use: Callable[[str], object]
+) -> None:
+    folder, listener = planted
+    with pytest.raises(StoreUnavailableError, match=r"not a private folder .*store\.path"):
+        use(folder)
+    assert select.select([listener], [], [], 0)[0] == []
+
+
+def test_a_server_that_another_user_put_in_the_place_of_ours_is_not_stopped(
+    planted: tuple[str, socket.socket],
+) -> None:
+    folder, listener = planted
+    assert server.stop_server(folder) is False
+    Path(folder).mkdir()
+    lock = server._claim(Path(folder))  # as a server of ours would
+    assert lock is not None
+    with pytest.raises(StoreUnavailableError, match="not a private folder"):
+        server.stop_server(folder)
+    os.close(lock)
+    assert select.select([listener], [], [], 0)[0] == []
+
+
+def test_a_file_in_the_place_of_the_socket_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailableError, match="not a private folder"):
+        server._prepare_socket_folder(tmp_path / "store", str(tmp_path / "file" / "x.sock"))
+    absent = str(tmp_path / "absent" / "folder" / "x.sock")
+    with pytest.raises(StoreUnavailableError, match="cannot be made instead"):
+        server._prepare_socket_folder(tmp_path / "store", absent)
+
+
+def test_looking_for_a_server_of_a_long_folder_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1_000_000_000 + os.getpid())
+    folder = str(tmp_path / ("long-" * 20))
+    assert server.examine_server(folder) == (False, server.Answer.ABSENT)
+    assert not Path(server.socket_path(folder)).parent.exists()
 
 
 def test_without_a_server_binary_the_error_says_what_to_install(
