@@ -7934,4 +7934,22 @@ MUTATIONS: tuple[Mutation, ...] = (
             "    return _probe(address)\n",
         ),
     ),
+    mutation(
+        "a fork keeps the lock of a folder whose server was being launched",
+        "a server that died is started again",
+        f"{SERVER}"
+        "::test_a_process_that_is_forked_while_a_server_is_launched_does_not_keep_its_folder",
+        Edit(
+            f"{REDIS}/server.py",
+            "    for descriptor in _descriptors:\n        os.close(descriptor)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a fork keeps the lock of a folder that was being looked at",
+        "a server that died is started again",
+        f"{SERVER}"
+        "::test_a_process_that_is_forked_during_a_look_at_the_server_does_not_keep_its_folder",
+        Edit(f"{REDIS}/server.py", "        _descriptors.add(descriptor)\n", ""),
+    ),
 )

@@ -22,6 +22,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -194,7 +195,7 @@ def ensure_server(path: str | None) -> str:
                     _launch(folder, address, lock)
                     launched = True
                 finally:
-                    os.close(lock)
+                    _let_go(lock)
         deadline = give_up_loading if answer is Answer.LOADING else give_up
         if time.monotonic() > deadline:
             raise StoreUnavailableError(_mute(folder, address, answer))
@@ -227,7 +228,7 @@ def stop_server(path: str | None) -> bool:
     while True:
         lock = _claim(folder)
         if lock is not None:
-            os.close(lock)
+            _let_go(lock)
             return stopped
         _check_socket_folder(folder, address)
         stopped = True
@@ -261,7 +262,7 @@ def examine_server(path: str | None) -> tuple[bool, Answer]:
     """
     folder = server_folder(path)
     try:
-        descriptor = os.open(folder / "server.lock", os.O_RDWR | os.O_CLOEXEC)
+        descriptor = _open_lock(folder)
     except FileNotFoundError:
         return False, _look(folder, socket_path(path))
     except OSError as error:
@@ -277,7 +278,7 @@ def examine_server(path: str | None) -> tuple[bool, Answer]:
     except OSError as error:
         raise StoreUnavailableError(_without_flock(folder, error)) from error
     finally:
-        os.close(descriptor)
+        _let_go(descriptor)
     return False, _look(folder, socket_path(path))
 
 
@@ -315,11 +316,41 @@ def _probe(address: str) -> Answer:
     return Answer.READY
 
 
+def _open_lock(folder: Path, flags: int = 0) -> int:
+    """Open ``server.lock``, for `_let_go`; in a fork it is closed at once."""
+    with _opening:
+        flags |= os.O_RDWR | os.O_CLOEXEC
+        descriptor = os.open(folder / "server.lock", flags, 0o600)
+        _descriptors.add(descriptor)
+    return descriptor
+
+
+def _let_go(descriptor: int) -> None:
+    with _opening:
+        _descriptors.discard(descriptor)
+        os.close(descriptor)
+
+
+def _forked() -> None:
+    for descriptor in _descriptors:
+        os.close(descriptor)
+    _descriptors.clear()
+    _opening.release()
+
+
+# A lock belongs to all processes that have its descriptor, so that a fork would keep it for life.
+_descriptors: set[int] = set()
+_opening = threading.RLock()  # a fork waits for who opens one, and has not noted it yet
+os.register_at_fork(
+    before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_forked
+)
+
+
 def _claim(folder: Path) -> int | None:
     """Return the locked descriptor if no server is alive on this folder, else None."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_lock(folder, os.O_CREAT)
     except OSError as error:
         raise StoreUnavailableError(
             f"The folder {folder} of the embedded store cannot be used: {error.strerror}. Set the "
@@ -328,10 +359,10 @@ def _claim(folder: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
+        _let_go(descriptor)
         return None
     except OSError as error:
-        os.close(descriptor)
+        _let_go(descriptor)
         raise StoreUnavailableError(_without_flock(folder, error)) from error
     return descriptor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import select
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -137,6 +139,73 @@ def test_a_client_starts_a_crashed_server_again_by_itself(folder: str) -> None:
     wait_until_gone(crashed)
     assert client.get("key") == b"value"
     assert starts(folder) == 2
+
+
+def test_a_process_that_is_forked_while_a_server_is_launched_does_not_keep_its_folder(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launching, forked = tmp_path / "launching", tmp_path / "forked"
+    os.mkfifo(launching)
+    os.mkfifo(forked)
+    slow = tmp_path / "slow"
+    slow.write_text(
+        f"#!/bin/sh\necho > {launching}\nread _ < {forked}\n"
+        f'exec {server.find_server_binary()} "$@"\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv(server.BINARY_VARIABLE, str(slow))
+    launch = threading.Thread(target=server.ensure_server, args=(folder,))
+    launch.start()
+    launching.read_text()
+    child = sleeping_fork()
+    try:
+        forked.write_text("\n")
+        launch.join()
+        assert server.examine_server(folder) == (True, server.Answer.READY)
+        assert server.stop_server(folder)
+        assert server.examine_server(folder) == (False, server.Answer.ABSENT)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_process_that_is_forked_during_a_look_at_the_server_does_not_keep_its_folder(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.ensure_server(folder)
+    server.stop_server(folder)
+    children: list[int] = []
+    lock = fcntl.flock
+
+    def locked(descriptor: int, how: int) -> None:
+        lock(descriptor, how)
+        if not children:
+            children.append(sleeping_fork())
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    server.examine_server(folder)
+    try:
+        claimed = server._claim(Path(folder))
+        assert claimed is not None
+        server._let_go(claimed)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def sleeping_fork() -> int:
+    """Fork a process that does nothing, and wait until it runs."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writes, b".")
+        time.sleep(300)
+        os._exit(0)
+    os.read(reads, 1)
+    os.close(reads)
+    os.close(writes)
+    return child
 
 
 def test_leftover_socket_and_pid_files_do_not_pass_for_a_server(folder: str) -> None:
@@ -332,7 +401,7 @@ def test_a_server_that_another_user_put_in_the_place_of_ours_is_not_stopped(
     assert lock is not None
     with pytest.raises(StoreUnavailableError, match="not a private folder"):
         server.stop_server(folder)
-    os.close(lock)
+    server._let_go(lock)
     assert select.select([listener], [], [], 0)[0] == []
 
 
