@@ -357,7 +357,7 @@ def test_a_socket_folder_that_others_can_enter_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, socket.socket]]:
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, socket.socket]]:
     """Yield a folder of a long name, and a socket of another user's that waits in its place."""
     uid = 1_000_000_000 + os.getpid()  # nobody's: its folder is met by no other test
     monkeypatch.setattr(os, "getuid", lambda: uid)
@@ -383,18 +383,18 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     ids=["ensure", "examine", "connect"],
 )
 def test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to(
-    planted: tuple[str, socket.socket], use: Callable[[str], object]
+    foreign: tuple[str, socket.socket], use: Callable[[str], object]
 ) -> None:
-    folder, listener = planted
+    folder, listener = foreign
     with pytest.raises(StoreUnavailableError, match=r"not a private folder .*store\.path"):
         use(folder)
     assert select.select([listener], [], [], 0)[0] == []
 
 
 def test_a_server_that_another_user_put_in_the_place_of_ours_is_not_stopped(
-    planted: tuple[str, socket.socket],
+    foreign: tuple[str, socket.socket],
 ) -> None:
-    folder, listener = planted
+    folder, listener = foreign
     assert server.stop_server(folder) is False
     Path(folder).mkdir()
     lock = server._claim(Path(folder))  # as a server of ours would
