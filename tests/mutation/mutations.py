@@ -73,6 +73,7 @@ REDIRECTS = "tests/backends/pulsar/test_redirects.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
+CONNECTIONS = "tests/store/redis/test_connection.py"
 FULL = "tests/store/redis/test_full_store.py"
 SCALABLE_STREAM = "tests/spark/source/test_scalable_stream.py"
 SCALABLE_CODE = "pulsar_txn_spark/backends/pulsar/scalable_topic_log.py"
@@ -8123,5 +8124,83 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(
             f"{SPARK}/worker_daemon.py", "os.register_at_fork(after_in_child=np.random.seed)\n", ""
         ),
+    ),
+    mutation(
+        "a server is used before its append-only file is there",
+        "what is acknowledged is kept",
+        f"{CONNECTIONS}"
+        "::test_a_server_whose_append_only_file_is_not_there_yet_is_refused_until_it_is",
+        Edit(f"{REDIS}/durability.py", "    if awaits_file(info, config):\n", "    if False:\n"),
+    ),
+    mutation(
+        "a server whose append-only file is soon there is refused at once",
+        "errors say what to do",
+        f"{CONNECTIONS}::test_a_first_rewrite_that_is_soon_done_is_waited_for",
+        Edit(
+            f"{REDIS}/connection.py",
+            "while awaits_file(info, self._config) and",
+            "while False and",
+        ),
+    ),
+    mutation(
+        "a connection that met a replica of a cluster is kept",
+        "what is acknowledged is kept",
+        f"{CONNECTIONS}"
+        "::test_a_server_of_a_cluster_that_was_met_as_a_replica_is_verified_once_it_is_the_primary",
+        Edit(f"{REDIS}/connection.py", "        if info.is_replica:\n", "        if False:\n"),
+    ),
+    mutation(
+        "a connection that is to be renewed counts as idle",
+        "what is acknowledged is kept",
+        f"{CONNECTIONS}::test_the_idle_connections_to_a_replica_of_a_cluster_are_not_used_again",
+        Edit(f"{REDIS}/exchange.py", " and not connection.should_reconnect():", ":"),
+    ),
+    mutation(
+        "a server in a folder that another user planted is taken for ours",
+        "the embedded server is of one user",
+        f"{SERVER}::test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to[ensure]",
+        Edit(
+            f"{REDIS}/server.py",
+            "    _prepare_socket_folder(folder, address)\n    launched = False\n",
+            "    launched = False\n",
+        ),
+    ),
+    mutation(
+        "a connection goes to a server that another user planted",
+        "the embedded server is of one user",
+        f"{SERVER}::test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to[connect]",
+        Edit(
+            f"{REDIS}/connection.py",
+            "        server.prepare_socket_folder(self._folder)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a look for the server pings one that another user planted",
+        "the embedded server is of one user",
+        f"{SERVER}::test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to[examine]",
+        Edit(
+            f"{REDIS}/server.py",
+            "    _check_socket_folder(folder, address)\n    return _probe(address)\n",
+            "    return _probe(address)\n",
+        ),
+    ),
+    mutation(
+        "a fork keeps the lock of a folder whose server was being launched",
+        "a server that died is started again",
+        f"{SERVER}"
+        "::test_a_process_that_is_forked_while_a_server_is_launched_does_not_keep_its_folder",
+        Edit(
+            f"{REDIS}/server.py",
+            "    for descriptor in _descriptors:\n        os.close(descriptor)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a fork keeps the lock of a folder that was being looked at",
+        "a server that died is started again",
+        f"{SERVER}"
+        "::test_a_process_that_is_forked_during_a_look_at_the_server_does_not_keep_its_folder",
+        Edit(f"{REDIS}/server.py", "        _descriptors.add(descriptor)\n", ""),
     ),
 )

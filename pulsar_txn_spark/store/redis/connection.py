@@ -2,15 +2,18 @@
 
 Every new connection is checked before its first use, in the same round trip that logs in. AUTH,
 SELECT, ROLE, INFO and CONFIG GET go out in one write. So a server that was restarted with other
-settings, or a failover to another machine, is met again by the same check. A primary that became a
-replica loses its connections with the first script that it refuses. redis-py repeats commands by
-itself; all of that is off, because a repeated compare-and-set is not the same step.
+settings, or a failover to another machine, is met again by the same check. A connection to a
+replica of a cluster ends with its first use: that server may be the primary at the next one. A
+primary that became a replica loses its connections with the first script that it refuses. redis-py
+repeats commands by itself; all of that is off, because a repeated compare-and-set is not the same
+step.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -33,7 +36,14 @@ from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, PulsarTxnError, StoreUnavailableError
 from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.store.redis import server
-from pulsar_txn_spark.store.redis.durability import QUESTIONS, Info, NodeFacts, ServerFacts, judge
+from pulsar_txn_spark.store.redis.durability import (
+    QUESTIONS,
+    Info,
+    NodeFacts,
+    ServerFacts,
+    awaits_file,
+    judge,
+)
 from pulsar_txn_spark.store.redis.endpoint import Endpoint, parse_endpoint
 
 __all__ = ["Client", "NodeFacts", "ServerFacts", "close_all", "connect", "exchange", "verify"]
@@ -45,6 +55,10 @@ _SOCKET_READ_SIZE = 256 * 1024
 
 # redis-py 8 has a cap of 100 unless told otherwise. Ours is the server's own, 'maxclients'.
 _MOST_CONNECTIONS = 1 << 31
+
+# Redis begins rewriting the append-only file at 64 MB, which takes a second or so.
+_FIRST_REWRITE_WAIT_S = 3.0
+_FIRST_REWRITE_PAUSE_S = 0.05
 
 MAX_CLIENTS = (
     "It has as many clients as its setting 'maxclients' allows: raise that (CONFIG SET "
@@ -73,6 +87,7 @@ class _EmbeddedConnection(redis.UnixDomainSocketConnection):
         self._folder = folder
 
     def _connect(self) -> Any:
+        server.prepare_socket_folder(self._folder)
         try:
             return super()._connect()  # type: ignore[no-untyped-call]
         except (FileNotFoundError, ConnectionRefusedError):
@@ -160,7 +175,15 @@ class _Handshake:
         if info.loading and endpoint.folder is not None:
             server.ensure_server(endpoint.folder)
             info = Info.parse(exchange(connection, QUESTIONS))
+        give_up = time.monotonic() + _FIRST_REWRITE_WAIT_S
+        while awaits_file(info, self._config) and time.monotonic() < give_up:
+            time.sleep(_FIRST_REWRITE_PAUSE_S)
+            info = Info.parse(exchange(connection, QUESTIONS))
         _judge(info, connection, self._config)
+        if info.is_replica:
+            # Of a cluster, and not verified. It sends its user on to the primary; once it is the
+            # primary itself, it has to be met by a new connection.
+            connection.mark_for_reconnect()  # type: ignore[no-untyped-call]
 
 
 def exchange(connection: redis.Connection, commands: Sequence[tuple[str, ...]]) -> list[Any]:
@@ -178,7 +201,7 @@ def exchange(connection: redis.Connection, commands: Sequence[tuple[str, ...]]) 
 
 def is_primary(connection: redis.Connection) -> bool:
     """Ask an open connection for its server's role; it counts as one if that may not be asked."""
-    return Info.parse(exchange(connection, QUESTIONS)).role in (None, "master")
+    return not Info.parse(exchange(connection, QUESTIONS)).is_replica
 
 
 def _refused(endpoint: Endpoint, address: str, error: Exception) -> str:

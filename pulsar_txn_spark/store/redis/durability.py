@@ -153,9 +153,28 @@ class Info:
         return self.values.get("loading", "0") != "0"
 
     @property
+    def awaits_file(self) -> bool:
+        """Whether the append-only file may be on its way: no rewrite was done, and one is due.
+
+        ``aof_enabled`` says nothing of that. Until the first rewrite behind CONFIG SET appendonly
+        yes is done, a restart finds nothing of what is acknowledged (``AOF_WAIT_REWRITE`` in
+        ``aof.c`` of Redis). The first rewrite of a server that had the file from its start looks
+        the same.
+        """
+        due = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+        rewrites = any(self.values.get(name, "0") != "0" for name in due)
+        # Not the current size: since Redis 7 that grows with the file that is still on its way.
+        return rewrites and self.values.get("aof_base_size") == "0"
+
+    @property
     def cluster(self) -> bool:
         """Whether the server is part of a Redis Cluster."""
         return self.values.get("cluster_enabled", "0") == "1"
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the server says that it is one."""
+        return self.role not in (None, "master")
 
     @property
     def product(self) -> str:
@@ -209,9 +228,12 @@ class _Rule:
         )
 
 
-def _config_rule(name: str, needed: str, why: str, **named: Any) -> _Rule:
+_WAIT = "wait until INFO has aof_rewrite_in_progress:0 and aof_rewrite_scheduled:0"
+
+
+def _config_rule(name: str, needed: str, why: str, then: str = "", **named: Any) -> _Rule:
     setting = named.get("setting", name)
-    remedy = f"CONFIG SET {setting} {needed} (and '{setting} {needed}' in redis.conf)"
+    remedy = f"CONFIG SET {setting} {needed} (and '{setting} {needed}' in redis.conf){then}"
     return _Rule(name, named.pop("needed_in_info", needed), why, remedy, **named)
 
 
@@ -220,6 +242,7 @@ _INFO_RULES = (
         "aof_enabled",
         "yes",
         "without the append-only file a restart loses everything since the last snapshot",
+        then=f", then {_WAIT}",
         setting="appendonly",
         needed_in_info="1",
         in_words=(("0", "no"), ("1", "yes")),
@@ -272,6 +295,12 @@ def _unread(info: Info) -> list[str]:
     return missing + [rule.name for rule in _FSYNC_RULES if rule.name not in (info.fsync or {})]
 
 
+def awaits_file(info: Info, config: StoreConfig) -> bool:
+    """Tell whether a server has to be waited for until its append-only file is there."""
+    # The embedded server has the file from its start.
+    return config.url is not None and not config.accept_data_loss and info.awaits_file
+
+
 def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
     """Refuse a server that would lose what it acknowledged; return its facts otherwise.
 
@@ -295,9 +324,10 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
             f"The server {address} is a node of a Redis Cluster and holds only a part of the keys. "
             "Write 'redis+cluster://' (or 'rediss+cluster://') in the option 'store.url'."
         )
-    if info.role is not None and info.role != "master":
+    if info.is_replica:
         if info.cluster:
             # A start node may be a replica. In a cluster it redirects each command to its primary.
+            # Whoever asks does not keep the connection: this says nothing of a later primary.
             return ServerFacts((info.node(address),), ())
         raise StoreUnsafeError(
             f"The server {address} is a replica (its role is {info.role!r}, needed is 'master'): "
@@ -317,6 +347,11 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
         warnings.append(f"{address}: {', '.join(unread)} could not be read")
     if warnings and not config.accept_data_loss:
         raise StoreUnsafeError(_unsafe(address, findings, unread))
+    if awaits_file(info, config):
+        raise StoreUnavailableError(
+            f"The metadata store at {address} is still writing its append-only file for the first "
+            f"time: a restart would lose what it acknowledges. To go on, {_WAIT}."
+        )
     holes = list(_holes(info, address, config))
     problems = [Problem(f"{address}: {finding.what}", finding.remedy, True) for finding in findings]
     if unread:

@@ -93,7 +93,7 @@ class IdleConnections:
 
     def give_back(self, connection: redis.Connection) -> None:
         """Take back a connection all of whose replies were read."""
-        if connection.is_connected:
+        if connection.is_connected and not connection.should_reconnect():  # type: ignore[no-untyped-call]
             self._idle.append(connection)
         else:
             self._discard(connection)

@@ -22,6 +22,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -176,6 +177,7 @@ def ensure_server(path: str | None) -> str:
     """
     folder = server_folder(path)
     address = socket_path(path)
+    _prepare_socket_folder(folder, address)
     launched = False
     pause_s = 0.002
     give_up = time.monotonic() + _LAUNCH_TIMEOUT_S
@@ -193,7 +195,7 @@ def ensure_server(path: str | None) -> str:
                     _launch(folder, address, lock)
                     launched = True
                 finally:
-                    os.close(lock)
+                    _let_go(lock)
         deadline = give_up_loading if answer is Answer.LOADING else give_up
         if time.monotonic() > deadline:
             raise StoreUnavailableError(_mute(folder, address, answer))
@@ -226,8 +228,9 @@ def stop_server(path: str | None) -> bool:
     while True:
         lock = _claim(folder)
         if lock is not None:
-            os.close(lock)
+            _let_go(lock)
             return stopped
+        _check_socket_folder(folder, address)
         stopped = True
         # Again in each round: a server that is only just binding its socket is not there yet.
         # NOSAVE is about the snapshot file; the append-only file is flushed in any case.
@@ -254,13 +257,14 @@ def examine_server(path: str | None) -> tuple[bool, Answer]:
     Raises
     ------
     StoreUnavailableError
-        If this user may not read the folder, or if it is no folder.
+        If this user may not read the folder, or if it is no folder. Or if somebody else may have
+        put a server in the place of ours.
     """
     folder = server_folder(path)
     try:
-        descriptor = os.open(folder / "server.lock", os.O_RDWR | os.O_CLOEXEC)
+        descriptor = _open_lock(folder)
     except FileNotFoundError:
-        return False, _probe(socket_path(path))
+        return False, _look(folder, socket_path(path))
     except OSError as error:
         raise StoreUnavailableError(
             f"The folder {folder} of the embedded store cannot be read: {error.strerror}. It "
@@ -270,12 +274,18 @@ def examine_server(path: str | None) -> tuple[bool, Answer]:
         # Shared and only for a moment: a process that starts the server meanwhile tries again.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True, _probe(socket_path(path))
+        return True, _look(folder, socket_path(path))
     except OSError as error:
         raise StoreUnavailableError(_without_flock(folder, error)) from error
     finally:
-        os.close(descriptor)
-    return False, _probe(socket_path(path))
+        _let_go(descriptor)
+    return False, _look(folder, socket_path(path))
+
+
+def _look(folder: Path, address: str) -> Answer:
+    """Ping a server without creating anything."""
+    _check_socket_folder(folder, address)
+    return _probe(address)
 
 
 def _command(address: str, command: bytes) -> bytes | None:
@@ -306,11 +316,41 @@ def _probe(address: str) -> Answer:
     return Answer.READY
 
 
+def _open_lock(folder: Path, flags: int = 0) -> int:
+    """Open ``server.lock``, for `_let_go`; in a fork it is closed at once."""
+    with _opening:
+        flags |= os.O_RDWR | os.O_CLOEXEC
+        descriptor = os.open(folder / "server.lock", flags, 0o600)
+        _descriptors.add(descriptor)
+    return descriptor
+
+
+def _let_go(descriptor: int) -> None:
+    with _opening:
+        _descriptors.discard(descriptor)
+        os.close(descriptor)
+
+
+def _forked() -> None:
+    for descriptor in _descriptors:
+        os.close(descriptor)
+    _descriptors.clear()
+    _opening.release()
+
+
+# A lock belongs to all processes that have its descriptor, so that a fork would keep it for life.
+_descriptors: set[int] = set()
+_opening = threading.RLock()  # a fork waits for who opens one, and has not noted it yet
+os.register_at_fork(
+    before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_forked
+)
+
+
 def _claim(folder: Path) -> int | None:
     """Return the locked descriptor if no server is alive on this folder, else None."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_lock(folder, os.O_CREAT)
     except OSError as error:
         raise StoreUnavailableError(
             f"The folder {folder} of the embedded store cannot be used: {error.strerror}. Set the "
@@ -319,17 +359,17 @@ def _claim(folder: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
+        _let_go(descriptor)
         return None
     except OSError as error:
-        os.close(descriptor)
+        _let_go(descriptor)
         raise StoreUnavailableError(_without_flock(folder, error)) from error
     return descriptor
 
 
 def _launch(folder: Path, address: str, lock: int) -> None:
     binary = find_server_binary()
-    _prepare_socket_folder(folder, address)
+    _prepare_socket_folder(folder, address)  # something may have tidied it away
     pid_file = folder / "redis.pid"
     pid_file.unlink(missing_ok=True)  # the watchdog must not take a dead server's pid
     in_parts = is_in_parts(folder)
@@ -391,13 +431,43 @@ def _quoted(text: str) -> str:
     return '"' + "".join(plain) + '"'
 
 
+def prepare_socket_folder(path: str | None) -> None:
+    """Do what has to be done before each connection to a folder's server.
+
+    Raises
+    ------
+    StoreUnavailableError
+        If somebody else may have put a server in the place of ours.
+    """
+    _prepare_socket_folder(server_folder(path), socket_path(path))
+
+
 def _prepare_socket_folder(folder: Path, address: str) -> None:
     """Create the short folder for the socket, and make sure that nobody else planted it."""
     parent = Path(address).parent
     if parent == folder:
         return
-    parent.mkdir(mode=0o700, exist_ok=True)
-    status = parent.lstat()
+    try:
+        parent.mkdir(mode=0o700)
+    except FileExistsError:
+        _check_socket_folder(folder, address)
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"The folder {folder} of the embedded store is too long for a unix socket's path, and "
+            f"{parent} cannot be made instead: {error.strerror}. Set the option 'store.path' to a "
+            "shorter folder."
+        ) from error
+
+
+def _check_socket_folder(folder: Path, address: str) -> None:
+    """Refuse a short folder that others can enter: its name is known before it is there."""
+    parent = Path(address).parent
+    if parent == folder:
+        return
+    try:
+        status = parent.lstat()
+    except FileNotFoundError:
+        return  # nobody listens there
     private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
     if not private or status.st_uid != os.getuid():
         raise StoreUnavailableError(

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -57,6 +57,8 @@ from tests.support.redis_servers import (
     free_port,
     promote,
     start_cluster,
+    start_replicated_cluster,
+    until,
     url_of,
 )
 from tests.support.round_trips import round_trips
@@ -188,6 +190,59 @@ def test_the_remedy_that_is_named_makes_the_server_acceptable(start_redis: Start
     plain.config_set("appendfsync", "always")
     plain.close()
     assert connect(url_of(port)).ping()
+
+
+def test_a_server_whose_append_only_file_is_not_there_yet_is_refused_until_it_is(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_FIRST_REWRITE_WAIT_S", 0.1)
+    port = start_redis(appendonly="no")
+    plain = redis.Redis(port=port)
+    for i in range(400):
+        plain.set(f"key-{i}", i)
+    plain.config_set("rdb-key-save-delay", 1_000_000)  # stands for a lot of data
+    plain.config_set("appendonly", "yes")
+    with pytest.raises(StoreUnavailableError, match=r"wait until .*aof_rewrite_in_progress:0"):
+        connect(url_of(port))
+    assert connect(replace(url_of(port), accept_data_loss=True)).ping()
+    plain.config_set("appendonly", "no")  # ends the rewrite
+    plain.config_set("rdb-key-save-delay", 0)
+    plain.config_set("appendonly", "yes")
+    plain.close()
+    until(lambda: reaches(url_of(port)))
+
+
+def reaches(config: StoreConfig) -> bool:
+    with contextlib.suppress(StoreUnavailableError):
+        return bool(connect(config).ping())
+    return False
+
+
+def test_a_first_rewrite_that_is_soon_done_is_waited_for(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = start_redis(appendonly="no")
+    plain = redis.Redis(port=port)
+    plain.set("key", "value")
+    plain.config_set("rdb-key-save-delay", 200_000)
+    plain.config_set("appendonly", "yes")
+    monkeypatch.setattr(connection, "_FIRST_REWRITE_WAIT_S", 60.0)
+    assert connect(url_of(port)).ping()
+    assert plain.info("persistence")["aof_base_size"] > 0
+    plain.close()
+
+
+@pytest.mark.parametrize("due", ["aof_rewrite_in_progress", "aof_rewrite_scheduled"])
+def test_no_rewrite_but_the_first_is_waited_for(due: str) -> None:
+    # Since Redis 7 the current size grows before the file is there.
+    first = info_of(**{due: "1", "aof_base_size": "0", "aof_current_size": "700"})
+    with pytest.raises(StoreUnavailableError, match="for the first time"):
+        durability.judge(first, "h:6379", REMOTE)
+    assert not durability.judge(first, "socket", StoreConfig()).problems
+    later = info_of(**{due: "1", "aof_base_size": "90", "aof_current_size": "700"})
+    assert not durability.judge(later, "h:6379", REMOTE).problems
+    fresh = info_of(aof_rewrite_in_progress="0", aof_base_size="0", aof_current_size="0")
+    assert not durability.judge(fresh, "h:6379", REMOTE).problems
 
 
 def test_a_server_that_has_evicted_keys_is_refused(start_redis: StartRedis) -> None:
@@ -574,6 +629,49 @@ def test_no_initial_cursor_of_a_child_comes_before_that_of_its_parent(
 
 def port_of(client: redis.RedisCluster, key: str) -> int:
     return int(client.get_node_from_key(key).port)  # type: ignore[no-untyped-call]
+
+
+def test_a_server_of_a_cluster_that_was_met_as_a_replica_is_verified_once_it_is_the_primary(
+    start_redis: StartRedis,
+) -> None:
+    first, second = start_replicated_cluster(start_redis)
+    config = StoreConfig(url=f"redis+cluster://127.0.0.1:{first}")
+    store = RedisStore(connect(config))
+    store.segments.prepare(["s"])
+    hand_over(first, second)
+    with redis.Redis(port=first) as plain:  # now a replica, of other settings
+        plain.config_set("appendfsync", "no")
+        plain.client_kill_filter(_type="normal", skipme=True)
+    # The client still takes it for the primary, connects anew, and is sent on.
+    assert store.segments.gates(["s"]) == [Gate()]
+    hand_over(second, first)
+    for _ in range(2):
+        with pytest.raises(StoreUnsafeError, match="appendfsync is 'no'"):
+            store.segments.raise_high("s", Position(1, 1))
+
+
+def test_the_idle_connections_to_a_replica_of_a_cluster_are_not_used_again(
+    start_redis: StartRedis,
+) -> None:
+    first, second = start_replicated_cluster(start_redis)
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{first}"))
+    replica = client.get_redis_connection(client.get_node("127.0.0.1", second))
+    idle = idle_connections(replica.connection_pool)
+    assert idle.call("PING") == b"PONG"
+    assert not idle.idle
+    assert replica.ping()
+    assert not any(free.is_connected for free in replica.connection_pool._available_connections)
+
+
+def hand_over(primary: int, replica: int) -> None:
+    """Let the replica of a cluster's primary take over from it, which becomes its replica."""
+    with redis.Redis(port=primary) as old, redis.Redis(port=replica) as new:
+        old_, new_ = cast("Any", old), cast("Any", new)
+        until(lambda: new.info("replication").get("master_link_status") == "up")
+        old_.execute_command("WAIT", "1", "0")
+        new_.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
+        until(lambda: old.info("replication")["role"] == "slave")
+        until(lambda: new_.execute_command("CLUSTER", "INFO").startswith(b"cluster_state:ok"))
 
 
 def test_the_embedded_log_works_on_a_cluster(start_redis: StartRedis) -> None:

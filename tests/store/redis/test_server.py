@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -135,6 +139,73 @@ def test_a_client_starts_a_crashed_server_again_by_itself(folder: str) -> None:
     wait_until_gone(crashed)
     assert client.get("key") == b"value"
     assert starts(folder) == 2
+
+
+def test_a_process_that_is_forked_while_a_server_is_launched_does_not_keep_its_folder(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launching, forked = tmp_path / "launching", tmp_path / "forked"
+    os.mkfifo(launching)
+    os.mkfifo(forked)
+    slow = tmp_path / "slow"
+    slow.write_text(
+        f"#!/bin/sh\necho > {launching}\nread _ < {forked}\n"
+        f'exec {server.find_server_binary()} "$@"\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv(server.BINARY_VARIABLE, str(slow))
+    launch = threading.Thread(target=server.ensure_server, args=(folder,))
+    launch.start()
+    launching.read_text()
+    child = sleeping_fork()
+    try:
+        forked.write_text("\n")
+        launch.join()
+        assert server.examine_server(folder) == (True, server.Answer.READY)
+        assert server.stop_server(folder)
+        assert server.examine_server(folder) == (False, server.Answer.ABSENT)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_process_that_is_forked_during_a_look_at_the_server_does_not_keep_its_folder(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.ensure_server(folder)
+    server.stop_server(folder)
+    children: list[int] = []
+    lock = fcntl.flock
+
+    def locked(descriptor: int, how: int) -> None:
+        lock(descriptor, how)
+        if not children:
+            children.append(sleeping_fork())
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    server.examine_server(folder)
+    try:
+        claimed = server._claim(Path(folder))
+        assert claimed is not None
+        server._let_go(claimed)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def sleeping_fork() -> int:
+    """Fork a process that does nothing, and wait until it runs."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writes, b".")
+        time.sleep(300)
+        os._exit(0)
+    os.read(reads, 1)
+    os.close(reads)
+    os.close(writes)
+    return child
 
 
 def test_leftover_socket_and_pid_files_do_not_pass_for_a_server(folder: str) -> None:
@@ -283,6 +354,73 @@ def test_a_socket_folder_that_others_can_enter_is_refused(tmp_path: Path) -> Non
     linked.symlink_to(shared)
     with pytest.raises(StoreUnavailableError, match="not a private folder"):
         server._prepare_socket_folder(tmp_path / "store", str(linked / "x.sock"))
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, socket.socket]]:
+    """Yield a folder of a long name, and a socket of another user's that waits in its place."""
+    uid = 1_000_000_000 + os.getpid()  # nobody's: its folder is met by no other test
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    folder = str(tmp_path / ("long-" * 20))
+    address = Path(server.socket_path(folder))
+    address.parent.mkdir(mode=0o700)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(address))
+            listener.listen()
+            yield folder, listener
+    finally:
+        shutil.rmtree(address.parent)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        server.ensure_server,
+        server.examine_server,
+        lambda folder: connection.connect(StoreConfig(path=folder)),
+    ],
+    ids=["ensure", "examine", "connect"],
+)
+def test_a_server_that_another_user_put_in_the_place_of_ours_is_not_spoken_to(
+    foreign: tuple[str, socket.socket], use: Callable[[str], object]
+) -> None:
+    folder, listener = foreign
+    with pytest.raises(StoreUnavailableError, match=r"not a private folder .*store\.path"):
+        use(folder)
+    assert select.select([listener], [], [], 0)[0] == []
+
+
+def test_a_server_that_another_user_put_in_the_place_of_ours_is_not_stopped(
+    foreign: tuple[str, socket.socket],
+) -> None:
+    folder, listener = foreign
+    assert server.stop_server(folder) is False
+    Path(folder).mkdir()
+    lock = server._claim(Path(folder))  # as a server of ours would
+    assert lock is not None
+    with pytest.raises(StoreUnavailableError, match="not a private folder"):
+        server.stop_server(folder)
+    server._let_go(lock)
+    assert select.select([listener], [], [], 0)[0] == []
+
+
+def test_a_file_in_the_place_of_the_socket_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailableError, match="not a private folder"):
+        server._prepare_socket_folder(tmp_path / "store", str(tmp_path / "file" / "x.sock"))
+    absent = str(tmp_path / "absent" / "folder" / "x.sock")
+    with pytest.raises(StoreUnavailableError, match="cannot be made instead"):
+        server._prepare_socket_folder(tmp_path / "store", absent)
+
+
+def test_looking_for_a_server_of_a_long_folder_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1_000_000_000 + os.getpid())
+    folder = str(tmp_path / ("long-" * 20))
+    assert server.examine_server(folder) == (False, server.Answer.ABSENT)
+    assert not Path(server.socket_path(folder)).parent.exists()
 
 
 def test_without_a_server_binary_the_error_says_what_to_install(

@@ -39,11 +39,12 @@ final class ServerCheck {
 
   private static final List<Rule> INFO_RULES =
       List.of(
-          Rule.of(
+          new Rule(
               "aof_enabled",
               "1",
               "without the append-only file a restart loses everything since the last snapshot",
-              "appendonly yes"),
+              "CONFIG SET appendonly yes (and 'appendonly yes' in redis.conf), then wait until INFO has"
+                  + " aof_rewrite_in_progress:0 and aof_rewrite_scheduled:0"),
           Rule.of(
               "maxmemory_policy",
               "noeviction",
@@ -221,7 +222,20 @@ final class ServerCheck {
               + ", needed is 6.2 or newer (or Valkey), for commands that the scripts use");
     }
     judgeDurability(answers);
+    if (awaitsFile(info) && !settings.acceptDataLoss()) {
+      throw refused(
+          "is still writing its append-only file for the first time: a restart would lose what it"
+              + " acknowledges. To go on, wait until INFO has aof_rewrite_in_progress:0 and"
+              + " aof_rewrite_scheduled:0");
+    }
     warnOfHole(info);
+  }
+
+  /** Tells whether the append-only file may be on its way: no rewrite was done, and one is due. */
+  private static boolean awaitsFile(Map<String, String> info) {
+    return "0".equals(info.get("aof_base_size"))
+        && Stream.of("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+            .anyMatch(name -> !"0".equals(info.getOrDefault(name, "0")));
   }
 
   private void judgeDurability(Answers answers) {

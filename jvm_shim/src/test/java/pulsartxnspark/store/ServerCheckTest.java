@@ -105,6 +105,17 @@ class ServerCheckTest {
     assertTrue(warnings.get(0).contains(name + " is " + found), warnings.get(0));
   }
 
+  @ParameterizedTest
+  @CsvSource({"aof_rewrite_in_progress", "aof_rewrite_scheduled"})
+  void aServerIsRefusedUntilItsAppendOnlyFileIsThere(String due) {
+    ServerCheck.Answers first = answers(due, "1", "aof_base_size", "0");
+    assertTrue(refusal(first, STRICT).contains("wait until INFO has aof_rewrite_in_progress:0"));
+    judge(first, STRICT.accepting(true, false));
+    judge(answers(due, "1", "aof_base_size", "90"), STRICT);
+    judge(answers("aof_base_size", "0"), STRICT);
+    assertEquals(List.of(), warnings);
+  }
+
   @Test
   void theRemedyThatIsNamedMakesAServerAcceptableAndTheNextConnectionIsChecked() {
     try (Jedis jedis = server.client();
