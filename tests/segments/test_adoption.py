@@ -515,7 +515,7 @@ def log(admin: Admin) -> PulsarSegmentLog:
     found = PulsarSegmentLog.__new__(PulsarSegmentLog)
     found._admin = admin  # type: ignore[assignment]
     found._known, found._means, found._per_entry = {}, {}, {}
-    found._looks = mock.Mock()
+    found._header_budget = mock.Mock()
     found._transport = mock.Mock()
     found._lock = mock.MagicMock()
     return found

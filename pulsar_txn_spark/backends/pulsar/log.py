@@ -179,7 +179,7 @@ class _Holes:
             )
 
 
-class _Looks:
+class _HeaderBudget:
     """Bounds how many entries that did not come are looked at: of each segment so many in a time.
 
     A client reads a range for each thousand messages, so a bound for each range would be none.
@@ -312,7 +312,7 @@ class PulsarSegmentLog(Closing):
         self._known: dict[SegmentRef, KnownTopic] = {}
         self._means: dict[str, tuple[float, float]] = {}
         self._per_entry: dict[str, tuple[float, float]] = {}  # messages, until when
-        self._looks = _Looks()
+        self._header_budget = _HeaderBudget()
         self._writers: weakref.WeakSet[SegmentWriter] = weakref.WeakSet()
 
     @property
@@ -459,7 +459,7 @@ class PulsarSegmentLog(Closing):
             self._forget(segment)
             self._means.pop(segment.log_name, None)
             self._per_entry.pop(segment.log_name, None)
-            self._looks.forget(segment)
+            self._header_budget.forget(segment)
 
     def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
         """Return who else has not read the topic to its end; see the Protocol. One admin call."""
@@ -1091,12 +1091,12 @@ class PulsarSegmentLog(Closing):
         Ledgers go whole and from the beginning, so only between two ledgers may some have gone.
         The broker is asked for them once, as long as its answer tells of what came. Entries that
         are missing between two ledgers may have gone since then. Each is looked at, which proves
-        that its ledger is there. Beyond the bound of looks, the broker has to prove it before the
-        next batch goes out: so no row ever does behind a ledger that is gone.
+        that its ledger is there. Once the budget is used up, the broker is asked again before the
+        next batch goes out. So no row ever goes out behind a ledger that is gone.
 
         With ``autoSkipNonRecoverableData`` a broker passes over what its bookies have lost. Each
-        entry costs a request. So of a segment a bounded number is looked at in some seconds, and
-        none in a topic of Pulsar's own transactions, each of which leaves a marker.
+        entry costs a request. So of a segment a bounded number is looked at in some seconds. None
+        is in a topic of Pulsar's own transactions, each of which leaves a marker.
         """
         segment, crosses = wanted.segment, position.ledger != previous.ledger
         if seen.holes is not None:
@@ -1104,7 +1104,7 @@ class PulsarSegmentLog(Closing):
         if segment.in_pulsar_domain:
             seen.unproven |= crosses
             return
-        if not crosses and not self._looks.left(segment):
+        if not crosses and not self._header_budget.left(segment):
             return
         until = min(position, wanted.end)
         known = seen.managed_ledger
@@ -1114,7 +1114,7 @@ class PulsarSegmentLog(Closing):
             self._check_whole(segment, wanted.start, wanted.end, known)
             seen.unproven = False
         for at in _missing(known, previous, position, until):
-            if not self._looks.take(segment):
+            if not self._header_budget.take(segment):
                 seen.unproven |= crosses and not fresh
                 return
             self._check_hidden(wanted, at)

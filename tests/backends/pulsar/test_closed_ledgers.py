@@ -357,7 +357,7 @@ class Many:
         self.now, self.asked, self.looked_at = 0.0, 0, 0
         self.ledgers = Counted(Ledger(at, 2, 100) for at in range(1, number + 1))
         self.log = PulsarSegmentLog(PulsarConfig("pulsar://127.0.0.1:1", "http://127.0.0.1:1"))
-        self.log._looks = pulsar_log._Looks(lambda: self.now)
+        self.log._header_budget = pulsar_log._HeaderBudget(lambda: self.now)
         admin: Any = self
         self.log._admin = admin
         transport: Any = SimpleNamespace(

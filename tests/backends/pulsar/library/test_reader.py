@@ -52,7 +52,7 @@ class Broker:
         admin.managed_ledger.side_effect = self._managed_ledger
         self.log._admin = admin
         self.log._known = {SEGMENT: KnownTopic(0.0, None, gated=False, contains_txn="")}
-        self.log._looks = pulsar_log._Looks()
+        self.log._header_budget = pulsar_log._HeaderBudget()
         self.log._headers = mock.Mock()
         for source in (self.log._headers, admin):
             source.entry_header.side_effect = lambda _, at: self.headers.get(at, PLAIN)
