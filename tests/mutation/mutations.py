@@ -5589,7 +5589,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{PATTERNS}::test_a_topic_and_a_partition_of_it_are_not_read_both",
         Edit(
             f"{SOURCE_CODE}/topics.py",
-            "        _require_disjoint(topologies)\n        return",
+            "        _require_disjoint(finished)\n        return",
             "        return",
         ),
     ),

@@ -380,30 +380,41 @@ def _launch(folder: Path, address: str, lock: int) -> None:
     try:
         # A session of its own from the first moment on: killing the starter's group must not
         # kill the server. The only descriptor that it inherits is the lock.
-        launched = subprocess.run(  # noqa: S603 - our own binary and configuration file
-            [binary, str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            pass_fds=(lock,),
-            umask=0o077,
-            start_new_session=True,
-            timeout=_LAUNCH_TIMEOUT_S,
-            check=False,
-        )
+        with _opening:  # a fork in the middle would keep the pipes that end with the start
+            launched = subprocess.Popen(  # noqa: S603 - our own binary and configuration file
+                [binary, str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                pass_fds=(lock,),
+                umask=0o077,
+                start_new_session=True,
+            )
+        output = _output_of(launched)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StoreUnavailableError(
             f"The embedded server {binary} could not be started: {error}. {_INSTALL_HINT}"
         ) from error
     if launched.returncode != 0:
-        said = launched.stdout.decode("utf-8", "replace").strip()[-_LOG_TAIL_BYTES:]
+        said = output.decode("utf-8", "replace").strip()[-_LOG_TAIL_BYTES:]
         if in_parts and _PARTS_SETTING in said:
             raise StoreUnavailableError(_too_old(folder, binary, said))
         raise StoreUnavailableError(
             f"The embedded server {binary} refused its configuration {config} (exit code "
             f"{launched.returncode}). It said: {said}"
         )
+
+
+def _output_of(launched: subprocess.Popen[bytes]) -> bytes:
+    """Wait until a server has gone to the background, or has failed."""
+    with launched:
+        try:
+            output, _ = launched.communicate(timeout=_LAUNCH_TIMEOUT_S)
+        except BaseException:
+            launched.kill()
+            raise
+    return output
 
 
 def _write_config(folder: Path, address: str, pid_file: Path, *, in_parts: bool) -> Path:
