@@ -146,12 +146,13 @@ class SubscriptionReader:
                 f"topic {topic} was deleted and created again since this consumer subscribed: what "
                 "it had not received then is gone. Subscribe again"
             )
+        changes = self._components.topics.changes
+        if not topology.active:  # it is being adopted: nothing can be read yet
+            return changes.await_or_finish(topology)
         if topology.unfinished:
             try:
-                return self._components.topics.changes.finish(topology)
+                return changes.finish(topology)
             except PulsarTxnError as error:
-                if not topology.active:
-                    raise  # it is being adopted: there is no segment yet that could be read
                 # A reader need not have the rights for it; whoever writes will come by.
                 _LOG.warning("a change of %s is not finished yet: %s", topic, error)
         return topology

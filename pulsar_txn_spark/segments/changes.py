@@ -42,6 +42,9 @@ from pulsar_txn_spark.store.protocol import MetadataStore
 _PATIENCE_S = 0.3
 """So long a writer that meets a seal waits for whoever sealed to get on. On Pulsar several requests
 lie between seal and activation; to repeat them in each task would help nobody."""
+_ADOPTION_PATIENCE_S = 10.0
+"""So long a reader waits for whoever adopts a topic: it need not have the rights to do so itself.
+On Pulsar an adoption takes seconds."""
 _TRIES = 64  # each lost race means that another change of the same topic got on
 
 
@@ -69,6 +72,7 @@ class TopologyChanges:
         self._lifecycle = lifecycle
         self._require = require
         self.patience_s = _PATIENCE_S
+        self.adoption_patience_s = _ADOPTION_PATIENCE_S
 
     def split(
         self, topic: TopicName, segment: str, *, at: int | None = None, by_load: bool = False
@@ -238,14 +242,10 @@ class TopologyChanges:
         self._lifecycle.give_up([child for child in gone if child.state is SegmentState.DELETED])
         return now
 
-    def await_or_finish(self, topology: Topology, patience_s: float | None = None) -> Topology:
+    def await_or_finish(self, topology: Topology) -> Topology:
         """Let whoever is at a change get on with it, but not for long; then finish it.
 
-        Parameters
-        ----------
-        topology : Topology
-        patience_s : float, optional
-            For how long; as long as a writer waits by default.
+        An adoption is waited for longer: until it is done, nothing can be read or written.
 
         Returns
         -------
@@ -254,7 +254,8 @@ class TopologyChanges:
         """
         if not topology.unfinished:
             return topology
-        deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
+        patience_s = self.patience_s if topology.active else self.adoption_patience_s
+        deadline = time.monotonic() + patience_s
         with closing(self._store.event_feed()) as feed:
             # First the place in the stream, then the topology: nothing is lost between.
             feed.follow([f"topic:{topology.topic}"])

@@ -143,9 +143,7 @@ class TopicScheduler(Scheduler):
         run = assemble(store, log)
         changes = run.topics.changes
         # Whoever began a change may be dead, and these processes cannot wait for events.
-        changes.await_or_finish = (  # type: ignore[method-assign]
-            lambda topology, patience_s=None: changes.finish(topology)
-        )
+        changes.await_or_finish = changes.finish  # type: ignore[method-assign]
         return run
 
 

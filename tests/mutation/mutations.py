@@ -4077,9 +4077,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         f"{ADOPTION}::test_a_reader_without_rights_waits_for_whoever_adopts_a_topic",
         Edit(
-            f"{SOURCE_CODE}/topics.py",
-            "await_or_finish(topology, CHANGE_GRACE_PERIOD_S)",
-            "await_or_finish(topology)",
+            f"{SEGMENTS}/changes.py",
+            "self.patience_s if topology.active else self.adoption_patience_s",
+            "self.patience_s",
         ),
     ),
     mutation(
@@ -4109,8 +4109,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "and_gets_no_empty_result",
         Edit(
             f"{CLIENT_CODE}/reader.py",
-            "                if not topology.active:\n",
-            "                if False:\n",
+            "        if not topology.active:  # it is being adopted",
+            "        if False:  # it is being adopted",
         ),
     ),
     mutation(

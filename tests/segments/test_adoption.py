@@ -39,7 +39,6 @@ from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
-from pulsar_txn_spark.spark.source import topics as source_topics
 from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 from pulsar_txn_spark.store.protocol import EventFeed
 from tests.support.streaming import SCHEMA, StreamingQuery
@@ -302,7 +301,7 @@ def test_whoever_reads_a_topic_whose_adoption_cannot_go_on_is_told_and_gets_no_e
 ) -> None:
     options = {"store.path": redis_path, "topic": str(TOPIC)}
     monkeypatch.setattr(pending.log, "adopt", refused)
-    monkeypatch.setattr(source_topics, "CHANGE_GRACE_PERIOD_S", 0.0)
+    monkeypatch.setattr(pending.topics.changes, "adoption_patience_s", 0.0)
     with pytest.raises(SegmentLogError, match="are connected"):
         PulsarTxnReader(options, SCHEMA).partitions()
     with pytest.raises(SegmentLogError, match="are connected"):
@@ -317,7 +316,7 @@ def test_whoever_reads_a_topic_whose_adoption_cannot_go_on_is_told_and_gets_no_e
 def test_whoever_reads_a_topic_that_is_being_adopted_finishes_it(
     pending: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_topics, "CHANGE_GRACE_PERIOD_S", 0.0)
+    monkeypatch.setattr(pending.topics.changes, "adoption_patience_s", 0.0)
     options = {"store.path": redis_path, "topic": str(TOPIC)}
     assert PulsarTxnReader(options, SCHEMA).partitions()
     assert not pending.topics.require(TOPIC).unfinished
@@ -342,8 +341,9 @@ def meanwhile(run: Components, monkeypatch: pytest.MonkeyPatch, act: Callable[[]
     monkeypatch.setattr(run.store, "event_feed", lambda: Turns(feed(), act))
 
 
+@pytest.mark.parametrize("reader", ["source", "client"])
 def test_a_reader_without_rights_waits_for_whoever_adopts_a_topic(
-    pending: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch
+    pending: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     create = pending.log.create
 
@@ -354,8 +354,13 @@ def test_a_reader_without_rights_waits_for_whoever_adopts_a_topic(
 
     meanwhile(pending, monkeypatch, adopted_by_its_operator)
     monkeypatch.setattr(pending.log, "create", mock.Mock(side_effect=DiesError("403")))
-    options = {"store.path": redis_path, "topicsPattern": f"{TOPIC}.*"}
-    assert PulsarTxnReader(options, SCHEMA).partitions()
+    options = {"store.path": redis_path}
+    if reader == "source":
+        options["topicsPattern"] = f"{TOPIC}.*"
+        assert PulsarTxnReader(options, SCHEMA).partitions()
+    else:
+        with client.connect(options) as connected:
+            connected.consumer(str(TOPIC), "s").close()
 
 
 def test_a_topic_whose_adoption_is_taken_back_matches_no_pattern(

@@ -199,10 +199,10 @@ class SourceTopics:
         Nothing is lost meanwhile: parents stay readable. On Pulsar the steps take seconds, in which
         this query would wait. Of a topic that is being adopted nothing can be read yet. An empty
         batch would be wrong, and so would a start at ``latest`` that knows no segment. So here the
-        query waits, for the grace period at most.
+        query waits for it.
         """
         if not topology.active:
-            return self._topics.changes.await_or_finish(topology, CHANGE_GRACE_PERIOD_S)
+            return self._topics.changes.await_or_finish(topology)
         now = time.monotonic()
         name = str(topology.topic)
         before = self._unfinished.get(name, {})
