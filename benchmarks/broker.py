@@ -141,8 +141,12 @@ def broker(
             with _started(store_url, **{_CHECK_DELAY: str(delay_ms)}) as plugged:
                 yield from _visibility(plugged, delay_ms, report)
         coordinator = {"transactionMetadataStoreProviderClassName": COORDINATOR}
-        with _started(**_SYNCED) as own, _started(store_url, **_SYNCED, **coordinator) as ours:
-            yield from _transactions(own, ours, repetitions, report)
+        with (
+            _started(**_SYNCED) as own,
+            redis_on_port(folder) as client_store_url,
+            _started(store_url, **_SYNCED, **coordinator) as ours,
+        ):
+            yield from _transactions(own, client_store_url, ours, repetitions, report)
 
 
 # -- price ---------------------------------------------------------------------------------------
@@ -287,12 +291,13 @@ _Commit = Callable[[int], tuple[float, list[float]]]
 
 
 def _transactions(
-    own: _Broker, ours: _Broker, repetitions: int, report: Report
+    own: _Broker, client_store_url: str, ours: _Broker, repetitions: int, report: Report
 ) -> Iterator[list[Result]]:
     """Let plain clients commit transactions, of Pulsar's coordinators and of this package's.
 
     The client of this package is a Python process with as many threads; its coordinator is a
-    library, and the broker has no plug-in.
+    library, and the broker has no plug-in. It has a metadata store of its own: in the other
+    broker's one, its sweeps would look for segments of another cluster.
     """
     pulsars, packages = "Pulsar's coordinator", "this package's coordinator"
     empty = {pulsars: partial(_by_java, own, ""), packages: partial(_by_java, ours, "")}
@@ -300,7 +305,7 @@ def _transactions(
         own.topic() as ordinary,
         ours.topic() as other,
         ours.gated() as (_, gated),
-        _by_python(own, ours.store_url) as by_python,
+        _by_python(own, client_store_url) as by_python,
     ):
         one_row: dict[str, _Commit] = {
             pulsars: partial(_by_java, own, ordinary),
@@ -345,9 +350,9 @@ def _by_java(broker: _Broker, topic: str, parallel: int) -> tuple[float, list[fl
 
 
 @contextmanager
-def _by_python(broker: _Broker, store_url: str | None) -> Iterator[_Commit]:
+def _by_python(broker: _Broker, store_url: str) -> Iterator[_Commit]:
     """Give what lets this package's client make transactions with a row each."""
-    options = {**broker.options, "store.url": str(store_url)}
+    options = {**broker.options, "store.url": store_url}
     admin, name = Admin(options), f"bench-client-{next(_numbers)}"
     admin.create_topic(name, segments=1)
     with client.connect(options) as service, service.producer(name) as producer:
