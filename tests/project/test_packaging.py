@@ -83,7 +83,9 @@ def unpacked_sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     succeed(sys.executable, "-c", build, folder, cwd=source)
     [archive] = folder.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        # Pythons before 3.11.4, such as Debian 12's, know no filters.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(folder)
     return folder / archive.name.removesuffix(".tar.gz")
 
 
