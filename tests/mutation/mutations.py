@@ -3493,6 +3493,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(TOPIC_LOG, "end = managed_ledger.settled(", "end = ("),
     ),
     mutation(
+        "a native range ends where a broker ends that has lost the topic",
+        "INV-11",
+        f"{NATIVE}::test_a_broker_that_has_lost_the_topic_makes_no_range_shorter",
+        Edit(TOPIC_LOG, "if managed_ledger.reaches(end):", "if True:"),
+    ),
+    mutation(
+        "a broker that does not know the next ledger of a native topic is believed",
+        "INV-11",
+        f"{NATIVE}::test_a_broker_that_has_lost_the_topic_makes_no_range_shorter",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "            # Whoever closes a ledger without entries takes it from the list.\n",
+            "            return True\n",
+        ),
+    ),
+    mutation(
         "a topic of another cluster is read from where ledgers have a higher id",
         "INV-12",
         f"{NATIVE}::test_a_stream_whose_topic_never_had_the_ledger_it_stands_in_stops",

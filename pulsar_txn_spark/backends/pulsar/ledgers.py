@@ -116,6 +116,19 @@ class ManagedLedger:
             ledger.id == position.ledger for ledger in self.ledgers
         )
 
+    def reaches(self, position: Position) -> bool:
+        """Tell whether these are the ledgers up to a position where the topic has ended before.
+
+        A broker that has lost the topic to another one may answer with earlier ones for a while.
+        Where the position is in ledgers that are gone, later ones are known.
+        """
+        if position.ledger < self.first_ledger:
+            return True
+        if position.entry < 0:
+            # Whoever closes a ledger without entries takes it from the list.
+            return not self.is_open or self.last_ledger >= position.ledger
+        return position <= self.last
+
     def settled(self, position: Position) -> Position:
         """Return the same place as far forward as it has a name.
 

@@ -29,6 +29,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
 from pulsar_txn_spark.backends.pulsar.transport import Feed
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import (
+    SegmentLogUnavailableError,
     SegmentNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
@@ -44,6 +45,8 @@ _PARTITIONS_SECONDS = (
     2.0  # how long topics and their partitions may serve before they are asked for
 )
 _OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
+_STALE_SECONDS = 30.0  # a broker that has lost a topic to another one knows that by then
+_STALE_POLL_SECONDS = 0.1
 _HIDDEN_TAIL = 8  # markers and aborted entries at a range's end that are recognized one by one
 
 
@@ -259,7 +262,7 @@ class PulsarTopicLog(PulsarSegmentLog):
 
         A transaction ends with a marker, for which a reader would wait until it asks the broker.
         """
-        pieces = self._admin.managed_ledger(segment.log_name).pieces(start, end)
+        pieces = self._ledgers_up_to(segment, end).pieces(start, end)
         checked = 0
         for piece in reversed(pieces):
             for entry in range(piece.last, piece.first - 1, -1):
@@ -270,6 +273,28 @@ class PulsarTopicLog(PulsarSegmentLog):
                     return at
                 checked += 1
         return start
+
+    def _ledgers_up_to(self, segment: SegmentRef, end: Position) -> ManagedLedger:
+        """Return the topic's ledgers, by a broker that knows them up to `end`.
+
+        Raises
+        ------
+        SegmentLogUnavailableError
+            If no broker does for some time.
+        """
+        deadline = time.monotonic() + _STALE_SECONDS
+        while True:
+            managed_ledger = self._admin.managed_ledger(segment.log_name)
+            if managed_ledger.reaches(end):
+                return managed_ledger
+            if time.monotonic() > deadline:
+                raise SegmentLogUnavailableError(
+                    f"rows up to {end} of {segment.log_name} are to be read, but the broker knows "
+                    f"the topic up to {managed_ledger.last} only. Nothing was skipped: it may have "
+                    "lost the topic to another broker, or its bookies have lost what lay behind. "
+                    "Look into the broker's log, and start again"
+                )
+            time.sleep(_STALE_POLL_SECONDS)
 
     def _check_whole(
         self,

@@ -15,6 +15,7 @@ import pytest
 import redis
 from pyspark.sql.types import StructType
 
+from pulsar_txn_spark.backends.pulsar import native_topic_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin, TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
@@ -54,7 +55,7 @@ TOPIC = TopicName.of_any_domain(NAME)
 REF = SegmentRef(NAME, NAME, NAME)
 
 
-def managed_ledger_of(*ledgers: tuple[int, int]) -> ManagedLedger:
+def managed_ledger_of(*ledgers: tuple[int, int], state: str = "") -> ManagedLedger:
     """Return a managed ledger of ledgers with so many entries; the last one is open."""
     number, entries = ledgers[-1]
     return ManagedLedger.of(
@@ -62,6 +63,7 @@ def managed_ledger_of(*ledgers: tuple[int, int]) -> ManagedLedger:
             "lastConfirmedEntry": f"{number}:{entries - 1}",
             "currentLedgerSize": 10 * entries,
             "entriesAddedCounter": 0,
+            "state": state,
             "ledgers": [{"ledgerId": n, "entries": c, "size": 10 * c} for n, c in ledgers],
         }
     )
@@ -237,6 +239,73 @@ def test_markers_at_the_end_of_a_range_are_not_waited_for(
     admin.hidden = {Position(6, 6), Position(6, 7)}
     assert log._last_delivered(REF, EARLIEST, Position(6, 7)) == Position(6, 5)
     assert log._last_delivered(REF, Position(6, 5), Position(6, 7)) == Position(6, 5)
+
+
+@pytest.mark.parametrize(
+    "stale, fresh, end, last",
+    [
+        pytest.param([(6, 4)], [(6, 8)], Position(6, 7), Position(6, 7), id="in-a-ledger"),
+        pytest.param([(6, 8)], [(6, 8), (9, 2)], Position(9, 1), Position(9, 1), id="a-ledger"),
+        pytest.param([(6, 4)], [(6, 8), (9, 0)], Position(9, -1), Position(6, 7), id="closed"),
+        pytest.param([(6, 0)], [(6, 0), (7, 3)], Position(7, 2), Position(7, 2), id="empty"),
+    ],
+)
+def test_a_broker_that_has_lost_the_topic_makes_no_range_shorter(
+    log: PulsarTopicLog,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    stale: list[tuple[int, int]],
+    fresh: list[tuple[int, int]],
+    end: Position,
+    last: Position,
+) -> None:
+    admin.managed_ledgers[NAME] = managed_ledger_of(*stale, state="LedgerOpened")
+
+    def another_answers(_seconds: float) -> None:
+        admin.managed_ledgers[NAME] = managed_ledger_of(*fresh, state="LedgerOpened")
+
+    monkeypatch.setattr(time, "sleep", another_answers)
+    assert log._last_delivered(REF, EARLIEST, end) == last
+
+
+def test_a_broker_that_never_knows_the_end_of_a_range_is_given_up(
+    log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 4), state="LedgerOpened")
+    clock = itertools.count(0, 10)
+    monkeypatch.setattr(
+        native_topic_log, "time", mock.Mock(monotonic=lambda: next(clock), sleep=mock.Mock())
+    )
+    with pytest.raises(SegmentLogUnavailableError, match=r"up to 6:7 .* up to 6:3 only"):
+        log._last_delivered(REF, EARLIEST, Position(6, 7))
+
+
+@pytest.mark.parametrize(
+    "ledgers, state",
+    [
+        pytest.param([(6, 8)], "ClosedLedger", id="the-empty-ledger-was-closed"),
+        pytest.param([(6, 8)], "Terminated", id="the-topic-was-sealed"),
+        pytest.param([(6, 8), (12, 0)], "LedgerOpened", id="another-one-took-its-place"),
+    ],
+)
+def test_an_end_in_an_empty_ledger_that_is_gone_is_not_waited_for(
+    log: PulsarTopicLog,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    ledgers: list[tuple[int, int]],
+    state: str,
+) -> None:
+    admin.managed_ledgers[NAME] = managed_ledger_of(*ledgers, state=state)
+    monkeypatch.setattr(time, "sleep", mock.Mock(side_effect=AssertionError("it waits")))
+    assert log._last_delivered(REF, EARLIEST, Position(9, -1)) == Position(6, 7)
+
+
+def test_a_range_of_which_all_is_gone_is_not_waited_for(
+    log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.managed_ledgers[NAME] = managed_ledger_of((12, 0), state="LedgerOpened")
+    monkeypatch.setattr(time, "sleep", mock.Mock(side_effect=AssertionError("it waits")))
+    assert log._last_delivered(REF, EARLIEST, Position(6, 7)) == EARLIEST
 
 
 def test_a_range_ends_before_a_message_of_which_chunks_are_still_to_come(
