@@ -239,7 +239,9 @@ def test_the_exit_code_tells_that_the_outputs_are_not_what_was_expected(
     assert "NOT exact" in screen
 
 
-# The last one on this store: it puts a second copy of a flight into an output.
+# The last one on this store: it puts a second copy of a flight into an output. `make test` has its
+# parts: a whole demo, and tests/demo/ for what a verdict and the exit code say.
+@pytest.mark.long
 @pytest.mark.timeout(_DEMO_SECONDS)
 def test_the_exit_code_tells_of_a_doubled_row_and_a_missing_one(
     embedded_demo: Done,
