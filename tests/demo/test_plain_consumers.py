@@ -223,13 +223,3 @@ def test_a_broker_with_the_plug_in_is_refused_where_it_makes_no_sense(
     with pytest.raises(SystemExit):
         demo.main(arguments)
     assert complaint in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("exact, code, kept", [(True, 0, 0), (False, 1, 1)])
-def test_the_exit_code_tells_whether_everything_is_exact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: object, code: int, kept: int
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(Run, "carry_out", lambda _run: exact)
-    assert demo.main([]) == code
-    assert len(list(tmp_path.iterdir())) == kept

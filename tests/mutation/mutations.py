@@ -3504,8 +3504,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{NATIVE}::test_a_broker_that_has_lost_the_topic_makes_no_range_shorter",
         Edit(
             f"{PULSAR}/ledgers.py",
-            "            # Whoever closes a ledger without entries takes it from the list.\n",
+            "            return self.knows(position)\n",
             "            return True\n",
+        ),
+    ),
+    mutation(
+        "a native range of a sealed topic of which no ledger is left is waited for",
+        "",
+        f"{LEDGERS}"
+        "::test_an_end_that_the_topic_had_is_reached_by_whoever_knows_what_came_or_went_since",
+        Edit(
+            f"{PULSAR}/ledgers.py",
+            "        if position.entry < 0 or self.last_ledger < 0:\n",
+            "        if position.entry < 0:\n",
         ),
     ),
     mutation(

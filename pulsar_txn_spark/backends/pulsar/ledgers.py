@@ -117,17 +117,14 @@ class ManagedLedger:
         )
 
     def reaches(self, position: Position) -> bool:
-        """Tell whether these are the ledgers up to a position where the topic has ended before.
+        """Tell whether the topic is known up to a position that was its end at some time.
 
-        A broker that has lost the topic to another one may answer with earlier ones for a while.
-        Where the position is in ledgers that are gone, later ones are known.
+        A broker that has lost the topic to another one may know less of it for a while. Where all
+        ledgers are gone, or that of the position, nothing tells such a broker from others.
         """
-        if position.ledger < self.first_ledger:
-            return True
-        if position.entry < 0:
-            # Whoever closes a ledger without entries takes it from the list.
-            return not self.is_open or self.last_ledger >= position.ledger
-        return position <= self.last
+        if position.entry < 0 or self.last_ledger < 0:
+            return self.knows(position)
+        return position <= self.last or position.ledger < self.first_ledger
 
     def settled(self, position: Position) -> Position:
         """Return the same place as far forward as it has a name.

@@ -46,7 +46,7 @@ _PARTITIONS_SECONDS = (
 )
 _OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
 _STALE_SECONDS = 30.0  # a broker that has lost a topic to another one knows that by then
-_STALE_POLL_SECONDS = 0.1
+_STALE_POLL_SECONDS = 0.1  # no event tells that another broker has the topic
 _HIDDEN_TAIL = 8  # markers and aborted entries at a range's end that are recognized one by one
 
 

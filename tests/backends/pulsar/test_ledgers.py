@@ -155,29 +155,43 @@ def test_of_a_ledger_that_others_follow_only_what_is_there_can_still_come(
     assert managed_ledger_of(found).last_up_to(position) == expected
 
 
-@pytest.mark.parametrize(
-    "position, lac, found, state",
-    [
-        pytest.param((9, 4), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="the open ledger"),
-        pytest.param((7, 2), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="a closed one"),
-        pytest.param((5, 8), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="trimmed"),
-        pytest.param((5, 8), "9:4", [(9, 0, 0)], "LedgerOpened", id="trimmed but for the last"),
-        pytest.param((5, 8), "5:8", [(9, 0, 0)], "LedgerOpened", id="trimmed, and none since"),
-        pytest.param((9, 4), "7:2", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="not counted yet"),
-        pytest.param((8, -1), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="replaced empty"),
-        pytest.param((8, -1), "7:2", [(7, 3, 1)], "Terminated", id="empty, dropped by a seal"),
-        pytest.param((8, -1), "7:2", [(7, 3, 1)], "ClosedLedger", id="empty, about to be replaced"),
-        pytest.param((8, -1), "7:2", [(7, 3, 1)], None, id="empty, by a broker without a state"),
-        pytest.param((9, 4), "-1:-1", [], "Terminated", id="no ledger is left"),
-        pytest.param(EARLIEST, "-1:-1", [], "LedgerOpened", id="nothing there, nothing read"),
-        pytest.param(EARLIEST, "9:4", [(9, 0, 0)], "LedgerOpened", id="the very beginning"),
-    ],
-)
+REACHED = [
+    pytest.param((9, 4), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="the open ledger"),
+    pytest.param((7, 2), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="a closed one"),
+    pytest.param((5, 8), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="trimmed"),
+    pytest.param((5, 8), "9:4", [(9, 0, 0)], "LedgerOpened", id="trimmed but for the last"),
+    pytest.param((5, 8), "5:8", [(9, 0, 0)], "LedgerOpened", id="trimmed, and none since"),
+    pytest.param((8, -1), "9:4", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="replaced empty"),
+    pytest.param((8, -1), "7:2", [(7, 3, 1)], "Terminated", id="empty, dropped by a seal"),
+    pytest.param((8, -1), "7:2", [(7, 3, 1)], "ClosedLedger", id="empty, about to be replaced"),
+    pytest.param((8, -1), "7:2", [(7, 3, 1)], None, id="empty, by a broker without a state"),
+    pytest.param((9, 4), "-1:-1", [], "Terminated", id="no ledger is left"),
+    pytest.param(EARLIEST, "-1:-1", [], "LedgerOpened", id="nothing there, nothing read"),
+    pytest.param(EARLIEST, "9:4", [(9, 0, 0)], "LedgerOpened", id="the very beginning"),
+]
+BEHIND = pytest.param((9, 4), "7:2", [(7, 3, 1), (9, 0, 0)], "LedgerOpened", id="not counted yet")
+
+
+@pytest.mark.parametrize("position, lac, found, state", [*REACHED, BEHIND])
 def test_where_a_reader_of_this_topic_can_stand_is_never_taken_for_another_topic(
     position: tuple[int, int], lac: str, found: list[tuple[int, int, int]], state: str | None
 ) -> None:
     given = stats(lac, *found) | ({} if state is None else {"state": state})
     assert ManagedLedger.of(given).knows(Position(*position))
+
+
+@pytest.mark.parametrize("position, lac, found, state", REACHED)
+def test_an_end_that_the_topic_had_is_reached_by_whoever_knows_what_came_or_went_since(
+    position: tuple[int, int], lac: str, found: list[tuple[int, int, int]], state: str | None
+) -> None:
+    given = stats(lac, *found) | ({} if state is None else {"state": state})
+    assert ManagedLedger.of(given).reaches(Position(*position))
+
+
+@pytest.mark.parametrize("position", [(7, 3), (9, 4), (10, 0), (10, -1)])
+def test_an_end_is_not_reached_by_a_broker_that_knows_less(position: tuple[int, int]) -> None:
+    given = stats("7:2", (7, 3, 1), (9, 0, 0)) | {"state": "LedgerOpened"}
+    assert not ManagedLedger.of(given).reaches(Position(*position))
 
 
 @pytest.mark.parametrize("position", [(8, 0), (10, 0), (10, -1), (70, 2)])

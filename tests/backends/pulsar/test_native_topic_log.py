@@ -244,8 +244,8 @@ def test_markers_at_the_end_of_a_range_are_not_waited_for(
 @pytest.mark.parametrize(
     "stale, fresh, end, last",
     [
-        pytest.param([(6, 4)], [(6, 8)], Position(6, 7), Position(6, 7), id="in-a-ledger"),
-        pytest.param([(6, 8)], [(6, 8), (9, 2)], Position(9, 1), Position(9, 1), id="a-ledger"),
+        pytest.param([(6, 4)], [(6, 8)], Position(6, 7), Position(6, 7), id="entries"),
+        pytest.param([(6, 8)], [(6, 8), (9, 2)], Position(9, 1), Position(9, 1), id="ledgers"),
         pytest.param([(6, 4)], [(6, 8), (9, 0)], Position(9, -1), Position(6, 7), id="closed"),
         pytest.param([(6, 0)], [(6, 0), (7, 3)], Position(7, 2), Position(7, 2), id="empty"),
     ],
