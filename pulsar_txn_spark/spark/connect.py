@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from functools import cache
 from typing import Any
 
 from pulsar_txn_spark.errors import OptionError
@@ -64,7 +63,10 @@ def attempt_of_connect(batch_id: int) -> str:
     return f"{_name_of_process(os.getpid())}/{batch_id}"
 
 
-@cache
+_names: dict[int, str] = {}
+"""The name of each process, by its id: a process that is forked has another id and name."""
+
+
 def _name_of_process(pid: int) -> str:
-    # A process that is forked has another id, and draws another name.
-    return f"connect-{pid}-{secrets.token_hex(8)}"
+    # A function's threads may get here at once: setdefault gives the name of the first to all.
+    return _names.setdefault(pid, f"connect-{pid}-{secrets.token_hex(8)}")

@@ -1418,6 +1418,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{SPARK}/connect.py", "_name_of_process(os.getpid())", "_name_of_process(0)"),
     ),
     mutation(
+        "under Spark Connect threads that write first at once are different attempts",
+        "INV-7",
+        "tests/spark/test_connect.py::test_threads_that_write_first_at_once_are_one_attempt",
+        Edit(
+            f"{SPARK}/connect.py",
+            '    return _names.setdefault(pid, f"connect-{pid}-{secrets.token_hex(8)}")\n',
+            "    if pid not in _names:\n"
+            '        name = _names[pid] = f"connect-{pid}-{secrets.token_hex(8)}"\n'
+            "        return name\n"
+            "    return _names[pid]\n",
+        ),
+    ),
+    mutation(
         "a second write of one sink counts as a replay where the first one is a replay",
         "INV-7",
         f"{TASKS}::test_a_second_write_of_one_sink_is_refused_in_each_replay_too",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.spark import connect
 from pulsar_txn_spark.spark.checkpoint import LocalCheckpoint
 from pulsar_txn_spark.spark.connect import attempt_of_connect, is_connect, query_of_connect
 
@@ -58,12 +61,24 @@ def test_the_checkpoint_of_another_query_is_refused(checkpoint: LocalCheckpoint)
 
 
 def test_all_writes_of_a_process_in_a_batch_are_one_attempt() -> None:
-    with ThreadPoolExecutor(2) as pool:
-        names = set(pool.map(attempt_of_connect, [7, 7]))
-    assert names == {attempt_of_connect(7)}
-    assert attempt_of_connect(8) not in names
-    (name,) = names
+    name = attempt_of_connect(7)
+    assert attempt_of_connect(7) == name
+    assert attempt_of_connect(8) != name
     assert "|" not in name, "an owner is <process>|<attempt>"
+
+
+def test_threads_that_write_first_at_once_are_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Barrier(2)
+
+    def draw(size: int) -> str:
+        # Neither thread has a name before both have drawn one.
+        return f"{both.wait(timeout=30)}-{size}"
+
+    monkeypatch.setattr(connect, "_names", {})
+    monkeypatch.setattr(secrets, "token_hex", draw)
+    with ThreadPoolExecutor(2) as pool:
+        names = list(pool.map(attempt_of_connect, [7, 7]))
+    assert names[0] == names[1]
 
 
 def test_another_process_is_another_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
