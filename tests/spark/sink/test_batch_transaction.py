@@ -557,7 +557,7 @@ def connect(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
 
 def start_query() -> None:
     """Do as if Spark started the query again: its function gets a process of its own."""
-    connect_module._name_of_process.cache_clear()
+    connect_module._names.clear()
 
 
 def connect_frame(spark: Spark, *values: str) -> DataFrame:
