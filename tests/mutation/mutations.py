@@ -5300,8 +5300,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{NATIVE}::test_a_broker_that_is_busy_with_a_subscription_is_asked_again",
         Edit(
             f"{PULSAR}/admin_api.py",
-            "                if not _is_busy(answer):\n",
+            "                if not _may_pass_later(answer):\n",
             "                if True:\n",
+        ),
+    ),
+    mutation(
+        "a request that a broker's web server refuses by itself is sent once",
+        "",
+        f"{NATIVE}::test_a_request_that_the_web_server_refuses_by_itself_is_sent_again",
+        Edit(
+            f"{PULSAR}/admin_api.py",
+            "        return _stated_reason(answer) is None\n",
+            "        return False\n",
         ),
     ),
     mutation(

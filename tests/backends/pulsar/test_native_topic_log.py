@@ -736,6 +736,30 @@ def test_a_broker_that_is_busy_with_a_subscription_is_asked_again(
     assert pool.request.call_count == 1
 
 
+def test_a_request_that_the_web_server_refuses_by_itself_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", mock.Mock())
+    admin = answering(200, b'{"a":"b"}')
+    pool: Any = admin._pool
+    page = b"<h1>Bad Message 400</h1>\n<pre>reason: No Host</pre>"
+    misread = mock.Mock(status=400, data=page, headers={}, reason="Bad Request")
+    pool.request.side_effect = [misread, misread, pool.request.return_value]
+    assert admin.properties(NAME) == {"a": "b"}
+    assert pool.request.call_count == 3
+    # It ends, and the error says what the web server has said.
+    pool.request.side_effect = None
+    pool.request.return_value = misread
+    with pytest.raises(SegmentLogError, match=r"400 \(Bad Message 400 reason: No Host\)"):
+        admin.properties(NAME)
+    # What Pulsar itself refuses is told at once.
+    pool.request.reset_mock()
+    pool.request.return_value = mock.Mock(status=400, data=b'{"reason":"no"}', headers={})
+    with pytest.raises(SegmentLogError, match=r"400 \(no\)"):
+        admin.properties(NAME)
+    assert pool.request.call_count == 1
+
+
 @pytest.mark.parametrize("status, there", [(200, True), (404, False), (405, False)])
 def test_a_scalable_topic_of_pulsars_own_is_told_from_none(status: int, *, there: bool) -> None:
     assert answering(status).has_scalable("public", "default", "t") is there
