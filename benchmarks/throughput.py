@@ -479,7 +479,7 @@ def beside_peer(bench: Bench, place: Place, topic: str, peer: Peer) -> Iterator[
     For each case the connector gets a new JVM: what its source has read stays in memory.
     """
     with ExitStack() as stack:
-        cases = {
+        cases: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
             "sink_batch": (
                 _into_topic(bench, place, _sink_batch, "true"),
                 _written_by(bench, peer, "sink_batch"),

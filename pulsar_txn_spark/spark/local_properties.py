@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,11 +30,7 @@ class LocalProperties:
 
     def __init__(self, df: DataFrame) -> None:
         context: Any = getattr(df.sparkSession, "_sc", None)
-        self._properties: dict[str, str] = {}
-        for key in (QUERY_ID, BATCH_ID, ROOT_EXECUTION) if context is not None else ():
-            value = context.getLocalProperty(key)
-            if value is not None:
-                self._properties[key] = value
+        self._properties = {} if context is None else _of_this_thread(context)
         self.driver = driver_name_of(df.sparkSession)
         self._application = context.applicationId if context is not None else ""
 
@@ -52,18 +48,29 @@ class LocalProperties:
 
     @contextmanager
     def in_this_thread(self, df: DataFrame) -> Iterator[None]:
-        """Set them in the current thread, which may belong to a user's pool."""
+        """Set them in the current thread, which may belong to a user's pool.
+
+        Such a thread may also have those of an earlier batch, or of another query.
+        """
         session: Any = df.sparkSession
         context = getattr(session, "_sc", None)
-        if context is None or not self._properties or context.getLocalProperty(QUERY_ID):
+        before = {} if context is None else _of_this_thread(context)
+        if context is None or not any(self._properties.values()) or before == self._properties:
             yield
             return
         # Without it Spark does not find a format that is written in Python.
         session._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)  # noqa: SLF001 — PySpark has no public way
-        for key, value in self._properties.items():
-            context.setLocalProperty(key, value)
         try:
+            _set_in_this_thread(context, self._properties)
             yield
         finally:
-            for key in self._properties:
-                context.setLocalProperty(key, None)
+            _set_in_this_thread(context, before)
+
+
+def _of_this_thread(context: Any) -> dict[str, str | None]:
+    return {key: context.getLocalProperty(key) for key in (QUERY_ID, BATCH_ID, ROOT_EXECUTION)}
+
+
+def _set_in_this_thread(context: Any, properties: Mapping[str, str | None]) -> None:
+    for key, value in properties.items():
+        context.setLocalProperty(key, value)

@@ -9,9 +9,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from pulsar_txn_spark.process_lock import ProcessLock
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
 
 _PYTHONPATH = "PYTHONPATH"
+_changing_environment = ProcessLock()  # all sessions of a process share one
 
 
 def register(spark: SparkSession) -> None:
@@ -32,16 +34,17 @@ def register(spark: SparkSession) -> None:
         return
     # Spark gives the process on the driver that plans a stream the names of these files, but a
     # folder that does not hold them. What a function's environment says holds in every process.
-    environment = spark.sparkContext.environment
-    before = environment.get(_PYTHONPATH)
-    environment[_PYTHONPATH] = os.pathsep.join(filter(None, [*_py_files(), before]))
-    try:
-        spark.dataSource.register(PulsarTxnDataSource)
-    finally:
-        if before is None:
-            del environment[_PYTHONPATH]
-        else:
-            environment[_PYTHONPATH] = before
+    with _changing_environment:
+        environment = spark.sparkContext.environment
+        before = environment.get(_PYTHONPATH)
+        environment[_PYTHONPATH] = os.pathsep.join(filter(None, [*_py_files(), before]))
+        try:
+            spark.dataSource.register(PulsarTxnDataSource)
+        finally:
+            if before is None:
+                del environment[_PYTHONPATH]
+            else:
+                environment[_PYTHONPATH] = before
 
 
 def _py_files() -> list[str]:

@@ -7,6 +7,7 @@ compare-and-set on the header (INV-1); everything after it only materializes tha
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -92,6 +93,7 @@ class LastBegun:
     """
 
     def __init__(self) -> None:
+        self._noting = threading.Lock()
         self._by_sink: dict[str, TxnId] = {}
 
     def get(self, sink: str) -> TxnId | None:
@@ -100,9 +102,10 @@ class LastBegun:
 
     def note(self, sink: str, txn: TxnId) -> None:
         """Remember the transaction of a sink; the sink that was noted first may be forgotten."""
-        self._by_sink[sink] = txn
-        while len(self._by_sink) > _SINKS_NOTED:
-            self._by_sink.pop(next(iter(self._by_sink)), None)
+        with self._noting:
+            self._by_sink[sink] = txn
+            while len(self._by_sink) > _SINKS_NOTED:
+                del self._by_sink[next(iter(self._by_sink))]
 
 
 class TransactionCoordinator:

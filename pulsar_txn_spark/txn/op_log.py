@@ -392,16 +392,21 @@ class _Shard:
         for name, record in ops.items():
             while self._waiting and self._full():
                 self._changed.wait()
+            if self._thread is None:
+                self._start()
             pending = _Pending(txn, nonce, name, record, time.monotonic(), request)
             self._waiting.append(pending)
             self._bytes += len(record)
             if len(self._waiting) == 1 or self._due():
                 self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"pulsar-txn-op-log-{self._tc}", daemon=True
-                )
-                self._thread.start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(
+            target=self._run, name=f"pulsar-txn-op-log-{self._tc}", daemon=True
+        )
+        thread.start()
+        # Not before: one that did not start would be taken for one that runs.
+        self._thread = thread
 
     def _full(self) -> bool:
         return (

@@ -364,11 +364,16 @@ class BackgroundSweeper:
     def __init__(self, sweeper: Sweeper, interval_s: float = DEFAULT_INTERVAL_S) -> None:
         self._sweeper = sweeper
         self._interval_s = interval_s
+        self._triggering = threading.Lock()  # the queries of a driver share one sweeper
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + interval_s
 
     def trigger(self) -> None:
         """Start a sweep if it is time for one and none runs. Returns at once."""
+        with self._triggering:
+            self._trigger()
+
+    def _trigger(self) -> None:
         now = time.monotonic()
         if now < self._next or (self._thread is not None and self._thread.is_alive()):
             return

@@ -1431,6 +1431,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a thread with another query's properties writes for that query",
+        "INV-7",
+        "tests/spark/test_local_properties.py"
+        "::test_a_pool_s_thread_writes_for_this_batch_and_not_for_the_one_that_it_was_made_in",
+        Edit(
+            f"{SPARK}/local_properties.py",
+            "before == self._properties",
+            "before[QUERY_ID]",
+        ),
+    ),
+    mutation(
         "a second write of one sink counts as a replay where the first one is a replay",
         "INV-7",
         f"{TASKS}::test_a_second_write_of_one_sink_is_refused_in_each_replay_too",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -75,3 +77,30 @@ def test_a_remote_session_takes_what_is_installed_on_its_server(
     monkeypatch.setattr(registration, "is_remote", lambda: True)
     session = Session({})
     assert registered(session) is None
+
+
+def test_threads_that_register_at_once_do_not_see_each_others_path(
+    files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second, may_end = threading.Event(), threading.Event()
+    session = Session({})
+    register = session.register
+
+    def slow(source: Any) -> None:
+        register(source)
+        second.set()
+        may_end.wait(timeout=0.5)  # until the other one is here as well, if it can be
+
+    monkeypatch.setattr(session, "register", slow)
+
+    def register_second() -> None:
+        second.wait(timeout=30)
+        pulsar_txn_spark.register(cast("SparkSession", session))
+        may_end.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(register_second)
+        pulsar_txn_spark.register(cast("SparkSession", session))
+        other.result()
+    assert [path for _, path in session.registered] == [os.pathsep.join(files)] * 2
+    assert session.sparkContext.environment == {}

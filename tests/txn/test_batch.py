@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -152,6 +154,33 @@ def test_only_so_many_sinks_are_remembered() -> None:
     assert begun.get("sink-0") is None
     assert begun.get("sink-99") == TxnId(0, 99)
     assert begun.get("another") is None
+
+
+def test_threads_that_forget_the_first_sink_at_once_do_not_disturb_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = LastBegun()
+    both = threading.Barrier(2)
+    met: list[int] = []
+
+    class Sinks(dict[str, TxnId]):
+        """Makes both threads choose the sink to forget before either forgets it, if they can."""
+
+        def __iter__(self) -> Iterator[str]:
+            first = next(super().__iter__())
+            with suppress(threading.BrokenBarrierError):
+                met.append(both.wait(timeout=1))
+            return iter([first])
+
+    for number in range(64):
+        begun.note(f"sink-{number}", TxnId(0, number))
+    monkeypatch.setattr(begun, "_by_sink", Sinks(begun._by_sink))
+    with ThreadPoolExecutor(2) as pool:
+        for number in (64, 65):
+            pool.submit(begun.note, f"sink-{number}", TxnId(0, number))
+    assert met == []
+    remembered = [n for n in range(66) if begun.get(f"sink-{n}") is not None]
+    assert remembered == list(range(2, 66))
 
 
 def test_a_nonce_is_good_for_one_batch_only(world: World) -> None:

@@ -371,6 +371,21 @@ def test_an_entry_whose_answer_is_lost_is_there_once(
     assert names(world, txn) == ["a", "b", "c"]
 
 
+def test_a_thread_that_does_not_start_leaves_nobody_waiting(
+    world: World, log: OpLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    txn = open_in(world, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            log.submit(txn.id, txn.nonce, {"refused": b""})
+    log.submit(txn.id, txn.nonce, {"a": b"", "b": b"", "c": b""}).result(SOON_S)
+    assert names(world, txn) == ["a", "b", "c"]
+
+
 def test_a_store_that_does_not_answer_is_every_callers_error(
     world: World, log: OpLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from pyspark.sql.types import StructType
@@ -626,3 +628,31 @@ def test_a_sweep_that_no_thread_can_be_started_for_fails_no_commit_and_is_tried_
     assert sweeps._thread is not None
     sweeps._thread.join()
     assert headers(world) == []
+
+
+class Alive:
+    """A sweep's thread that lets two callers ask for it at once, if they can."""
+
+    def __init__(self) -> None:
+        self._both = threading.Barrier(2)
+        self.met = False
+
+    def is_alive(self) -> bool:
+        with suppress(threading.BrokenBarrierError):
+            self._both.wait(timeout=1)
+            self.met = True
+        return False
+
+
+def test_of_two_threads_that_trigger_a_sweep_at_once_one_starts_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeps = BackgroundSweeper(sweeper_of(world), interval_s=0)
+    before = Alive()
+    monkeypatch.setattr(sweeps, "_thread", before)
+    with ThreadPoolExecutor(2) as pool:
+        for triggered in [pool.submit(sweeps.trigger), pool.submit(sweeps.trigger)]:
+            triggered.result()
+    assert not before.met
+    assert sweeps._thread is not None
+    sweeps._thread.join()
