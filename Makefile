@@ -119,6 +119,11 @@ bench: java $(VENV)/dev.stamp $(if $(PEER_JAR),$(VENV)/peer.stamp)  ## throughpu
 bench-revisions: java $(VENV)/dev.stamp  ## this folder beside the revision BASE, in pairs
 	$(PY) -m benchmarks.revisions $(BASE) $(ARGS)
 
+.PHONY: bench-turns
+bench-turns: export PEER_PYTHON := $(CURDIR)/$(VENV)/peer/bin/python
+bench-turns: java $(VENV)/dev.stamp $(if $(PEER_JAR),$(VENV)/peer.stamp)  ## the revision BASE, this folder and the connector, run by run
+	$(PY) -m benchmarks.turns $(BASE) $(ARGS)
+
 .PHONY: bench-coordination
 bench-coordination: $(VENV)/dev.stamp  ## the transaction layer by itself, without Spark
 	$(PY) -m benchmarks --part coordinator --part services --part visibility --part op_log \

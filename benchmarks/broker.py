@@ -179,7 +179,7 @@ def _price(
                     series.runs.append(figure)
     for (case, unit), measured in cases.items():
         name = case if unit == ROWS_PER_SECOND else f"{case}_broker_cpu"
-        yield in_pairs(name, measured, dict.fromkeys((AGAIN, UNGATED, GATED), WITHOUT))
+        yield in_pairs(name, measured, dict.fromkeys((AGAIN, UNGATED, GATED), (WITHOUT,)))
 
 
 def _through_topic(broker: _Broker, rows: int) -> dict[tuple[str, str], float]:

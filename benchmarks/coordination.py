@@ -206,6 +206,10 @@ def _latencies(bench: StoreBench, *, crash: bool) -> list[float]:
     return times_ms
 
 
+def _position(number: int, _segment: str) -> Position:
+    return Position(1, number)
+
+
 def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
     """Run as a process: wait for events, look, and tell when a position became readable."""
     store = RedisStore(connection.connect(StoreConfig(path=path)))
@@ -216,7 +220,8 @@ def _wait_and_look(path: str, segment: str, writer: Connection) -> None:
         while (number := writer.recv()) is not None:
             end, signalled = EARLIEST, False
             while end < Position(1, number):
-                readable = buffer.readable([segment], lambda _, n=number: Position(1, n), [end])[0]
+                last = partial(_position, number)
+                readable = buffer.readable([segment], last, [end])[0]
                 end = readable.end
                 if end == Position(1, number):
                     writer.send(time.monotonic())  # one clock for all processes of a machine

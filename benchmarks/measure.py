@@ -123,7 +123,9 @@ def compare(
     return rows
 
 
-def in_pairs(case: str, series: Mapping[str, Series], against: Mapping[str, str]) -> list[Result]:
+def in_pairs(
+    case: str, series: Mapping[str, Series], against: Mapping[str, tuple[str, ...]]
+) -> list[Result]:
     """Turn the series of a case into rows, whose ratios are medians of those of paired runs.
 
     Runs that followed each other are compared, so that a drift of the machine cancels.
@@ -133,10 +135,10 @@ def in_pairs(case: str, series: Mapping[str, Series], against: Mapping[str, str]
     case : str
     series : mapping of str to Series
         By side, each of as many runs.
-    against : mapping of str to str
-        Side -> the side that it is compared with.
+    against : mapping of str to tuple of str
+        Side -> the sides that it is compared with, as for :func:`compare`.
     """
-    rows = compare(case, series, {side: (other,) for side, other in against.items()})
+    rows = compare(case, series, against)
     return [
         row
         if row.ratio_to is None

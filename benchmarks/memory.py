@@ -120,7 +120,7 @@ def _sides(bench: Bench, place: Place, peer: Peer | None, rows: int, size: int) 
 
     nothing = {"rows": str(rows), "size": str(size)}
     sides = {
-        place.side(NULL): _Side(spark, null.FORMAT, nullcontext, lambda _: nothing),
+        place.side(NULL): _Side(spark, null.FORMAT, lambda: nullcontext(""), lambda _: nothing),
         place.side(TRANSACTIONAL): ours(place),
         place.side(PLAIN): ours(place, "false"),
     }

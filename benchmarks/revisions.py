@@ -25,7 +25,7 @@ from rich.table import Table
 Figures = Mapping[tuple[str, str], tuple[str, float]]
 """(case, side) -> (unit, median)."""
 
-_HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[1]
 _WIDTH = 160  # of the table in a file
 _SHOWN_LINES = 40  # of benchmarks that have failed
 
@@ -80,9 +80,9 @@ def read_figures(target: Path) -> Figures:
 
 
 @contextmanager
-def _checked_out(revision: str, folder: Path) -> Iterator[Path]:
+def checked_out(revision: str, folder: Path) -> Iterator[Path]:
     """Check a revision out beside this one, for as long as it is used."""
-    git = ("git", "-C", str(_HERE), "worktree")
+    git = ("git", "-C", str(HERE), "worktree")
     subprocess.run([*git, "add", "--quiet", "--detach", str(folder), revision], check=True)
     try:
         yield folder
@@ -122,11 +122,11 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     with tempfile.TemporaryDirectory(prefix="revisions-") as name:
         folder = Path(name)
-        with _checked_out(chosen.base, folder / "base") as base:
+        with checked_out(chosen.base, folder / "base") as base:
             for backend in chosen.backend or ("embedded", "pulsar"):
                 pairs = []
                 for number in range(chosen.pairs):
-                    roots = {"base": base, "head": _HERE}
+                    roots = {"base": base, "head": HERE}
                     measured: dict[str, Figures] = {}
                     for side in sorted(roots, reverse=number % 2 == 1):
                         target = folder / f"{backend}-{number}-{side}.json"

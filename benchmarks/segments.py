@@ -131,11 +131,12 @@ def split_cost(bench: Bench, place: Place) -> Iterator[list[Result]]:
     )
     ratios = {place.side(kind): (place.side(STEADY),) for kind in (OUTPUT, INPUT)}
     yield compare(case, series, ratios)
-    for what, unit, pick in (
-        ("longest", MILLISECONDS, lambda costs: costs.longest),
-        ("number", "micro-batches", lambda costs: costs.batches),
+    longest = {side: costs.longest for side, costs in also.items()}
+    batches = {side: costs.batches for side, costs in also.items()}
+    for what, unit, figures in (
+        ("longest", MILLISECONDS, longest),
+        ("number", "micro-batches", batches),
     ):
-        figures = {side: pick(costs) for side, costs in also.items()}
         second = {side: Series(unit, runs[0], runs[1:]) for side, runs in figures.items()}
         yield compare(f"{case}_{what}", second, ratios)
 

@@ -1,8 +1,9 @@
-"""A Spark of its own: the JVM connector's cases, peak memory, and what jobs cost beside Kafka's.
+"""A Spark of its own: the JVM connector's cases, another revision's, peak memory, and Kafka's jobs.
 
-See :mod:`benchmarks.own_spark`. With the connector it runs in another virtual environment, so it
-imports nothing of this project by itself. Reads commands from its standard input, a JSON object a
-line, and answers each with one behind the mark ``answer ``.
+See :mod:`benchmarks.own_spark`. With the connector it runs in another virtual environment, and with
+another revision it imports that one. So it imports nothing of this project by itself. Reads
+commands from its standard input, a JSON object a line, and answers each with one behind the mark
+``answer ``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 _CONNECTOR = "pulsar"
-_BLOCK = ("pulsar.producer.blockIfQueueFull", "true")
+_BLOCK = {"pulsar.producer.blockIfQueueFull": "true"}
 """Without it the connector dies of "client memory buffer is full"."""
 _SCHEMA = "value BINARY, __key BINARY"
 _INTERVAL = "400 milliseconds"
@@ -63,6 +64,7 @@ class Job:
     ----------
     settings : dict
         ``cores``, ``folder``; with the connector ``jar``, ``service``, ``admin`` and ``input`` too.
+        With another format than the connector's ``format``, ``options``, ``schema`` and ``input``.
         ``memory``: of its JVM, as Spark writes it; by default Spark's own. ``sources``: module and
         name of Python data sources to register.
     """
@@ -88,38 +90,48 @@ class Job:
             builder = builder.config(key, value)
         self._spark = builder.getOrCreate()
         self._settings = settings
+        self._format = settings.get("format", _CONNECTOR)
         self._stepped: _Stepped | None = None
         for module, name in settings.get("sources", ()):
             self._spark.dataSource.register(getattr(importlib.import_module(module), name))
 
     def _options(self, topic: str) -> dict[str, str]:
+        if self._format != _CONNECTOR:
+            return {**self._settings["options"], "topic": topic}
         return {
             "service.url": self._settings["service"],
             "admin.url": self._settings["admin"],
             "topic": topic,
         }
 
+    def _write_options(self, topic: str) -> dict[str, str]:
+        return {**self._options(topic), **(_BLOCK if self._format == _CONNECTOR else {})}
+
+    def _reading(self, reader: Any, topic: str, **options: str) -> DataFrame:
+        reader = reader.format(self._format).options(**self._options(topic), **options)
+        if "schema" in self._settings:
+            reader = reader.schema(self._settings["schema"])
+        loaded: DataFrame = reader.load()
+        return loaded.select("value", "__key")
+
     def _checkpoint(self) -> str:
         return tempfile.mkdtemp(prefix="checkpoint-", dir=self._settings["folder"])
 
     def _write(self, df: DataFrame, topic: str) -> None:
-        writer = df.write.format(_CONNECTOR).options(**self._options(topic))
-        writer.option(*_BLOCK).mode("append").save()
+        writer = df.write.format(self._format).options(**self._write_options(topic))
+        writer.mode("append").save()
 
     def _stream(self, df: DataFrame, topic: str, trigger: dict[str, Any]) -> Any:
         return (
-            df.writeStream.format(_CONNECTOR)
-            .options(**self._options(topic))
-            .option(*_BLOCK)
+            df.writeStream.format(self._format)
+            .options(**self._write_options(topic))
             .option("checkpointLocation", self._checkpoint())
             .trigger(**trigger)
             .start()
         )
 
-    def _read_stream(self, topic: str) -> DataFrame:
-        reader = self._spark.readStream.format(_CONNECTOR).options(**self._options(topic))
-        loaded: DataFrame = reader.option("startingOffsets", "earliest").load()
-        return loaded.select("value", "__key")
+    def _read_stream(self, topic: str, **options: str) -> DataFrame:
+        return self._reading(self._spark.readStream, topic, startingOffsets="earliest", **options)
 
     @staticmethod
     def _busy(query: Any) -> dict[str, float]:
@@ -133,8 +145,7 @@ class Job:
 
     def count(self, topic: str) -> dict[str, float]:
         """Count a topic's rows."""
-        read = self._spark.read.format(_CONNECTOR).options(**self._options(topic)).load()
-        return {"rows": read.count()}
+        return {"rows": self._reading(self._spark.read, topic).count()}
 
     def sink_batch(self, topic: str) -> dict[str, float]:
         """Write the input as a batch."""
@@ -150,16 +161,35 @@ class Job:
     def source(self, topic: str) -> dict[str, float]:
         """Read a topic as a batch."""
         began = time.perf_counter()
-        read = self._spark.read.format(_CONNECTOR).options(**self._options(topic)).load()
-        read.select("value", "__key").write.format("noop").mode("overwrite").save()
+        self._reading(self._spark.read, topic).write.format("noop").mode("overwrite").save()
         return {"seconds": time.perf_counter() - began}
 
-    def pipeline(self, topic: str, output: str) -> dict[str, float]:
+    def pipeline(self, topic: str, output: str, **options: str) -> dict[str, float]:
         """Read a topic as a stream, change each value, and write it."""
         value = f.col("value")
         turned = f.concat(f.substring(value, 2, 1 << 30), f.substring(value, 1, 1)).alias("value")
-        rows = self._read_stream(topic).select(turned, "__key")
+        rows = self._read_stream(topic, **options).select(turned, "__key")
         return self._busy(self._stream(rows, output, {"availableNow": True}))
+
+    def make_topic(self, topic: str, segments: int) -> dict[str, float]:
+        """Make a segmented topic by the revision of this project that is imported here."""
+        package = importlib.import_module("pulsar_txn_spark")
+        options = self._settings["options"]
+        if hasattr(package, "Admin"):
+            package.Admin(options).create_topic(topic, segments=segments)
+        else:  # the first revisions have functions in its place
+            package.create_topic(options, topic, segments=segments)
+        return {}
+
+    def delete_topic(self, topic: str) -> dict[str, float]:
+        """Delete such a topic."""
+        package = importlib.import_module("pulsar_txn_spark")
+        options = self._settings["options"]
+        if hasattr(package, "Admin"):
+            package.Admin(options).delete_topic(topic)
+        else:
+            package.delete_topic(options, topic)
+        return {}
 
     def filled(self, name: str, path: str, options: dict[str, str]) -> dict[str, float]:
         """Write rows of Parquet files as a batch, by a data source of that name."""
@@ -227,7 +257,7 @@ class Job:
         keyed = made.select(value, f.expr("binary(string(id))").alias("__key"))
         writer = keyed.write.format(source).options(**options).mode("append")
         if source == _CONNECTOR:
-            writer.option(*_BLOCK)
+            writer.options(**_BLOCK)
         return self._peaks(writer.save)
 
     def read(self, source: str, options: dict[str, str]) -> dict[str, float]:
@@ -236,7 +266,8 @@ class Job:
         return self._peaks(rows.write.format("noop").mode("overwrite").save)
 
     def _peaks(self, action: Any) -> dict[str, float]:
-        self._spark._jvm.System.gc()  # noqa: SLF001 - what the run before left does not count
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - PySpark has no public way
+        jvm.System.gc()  # what the run before left does not count
         for process in _processes():
             (process / "clear_refs").write_text(_RESET)
         action()

@@ -117,7 +117,7 @@ class Bench:
         """
         sides = dict([side, other])
         series = self._in_turn(case, sides, _PAIRS * self.repetitions)
-        return in_pairs(case, series, {side[0]: other[0]} if len(series) == len(sides) else {})
+        return in_pairs(case, series, {side[0]: (other[0],)})
 
     def _in_turn(
         self, case: str, sides: Mapping[str, Callable[[], float]], repetitions: int

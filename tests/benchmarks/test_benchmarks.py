@@ -66,7 +66,7 @@ def test_a_side_has_a_row_for_each_side_that_it_is_compared_with() -> None:
 def test_paired_runs_are_compared_with_each_other() -> None:
     series = {"a": Series("ms", 9, [2, 30, 8]), "b": Series("ms", 9, [1, 10, 2])}
 
-    rows = in_pairs("case", series, {"a": "b"})
+    rows = in_pairs("case", series, {"a": ("b",)})
 
     assert [(r.side, r.median, r.ratio_to, r.ratio) for r in rows] == [
         ("a", 8, "b", 3.0),
