@@ -20,6 +20,7 @@ the transaction may be committed: commit again, or ask :meth:`AsyncTransaction.s
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -40,6 +41,7 @@ from pulsar_txn_spark.errors import (
     AlreadyClosedError,
     OptionError,
     ReceiveTimeoutError,
+    TransactionConflictError,
 )
 from pulsar_txn_spark.options import default_of
 from pulsar_txn_spark.store.records import TxnId
@@ -83,6 +85,7 @@ class _Threads:
 
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, name)
+        self._pid = os.getpid()
         self._closed = False
 
     def begin(self, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
@@ -94,6 +97,11 @@ class _Threads:
         """
         if self._closed:
             raise AlreadyClosedError("the client is closed: connect anew")
+        if os.getpid() != self._pid:
+            raise AlreadyClosedError(
+                f"the client was opened in process {self._pid}, this is {os.getpid()}: a fork has "
+                "none of its threads. Connect after the fork"
+            )
         return asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def run(self, call: Callable[[], _Result]) -> _Result:
@@ -179,6 +187,7 @@ class AsyncTransaction:
         self._queued: list[Callable[[], None]] = []
         self._queued_bytes = 0
         self._begun: asyncio.Future[None] | None = None  # the latest call that does something
+        self._ending = False
 
     @property
     def ended(self) -> bool:
@@ -202,16 +211,22 @@ class AsyncTransaction:
 
     async def commit(self) -> None:
         """Let everything that was sent and acknowledged count; see :meth:`Transaction.commit`."""
+        self._ending = True
         await self._after_queued(self._txn.commit)
 
     async def abort(self) -> None:
         """Take everything back; see :meth:`Transaction.abort`."""
+        self._ending = True
         self._queued.clear()
         await self._in_turn(self._txn.abort)
 
     async def queue(self, send: Callable[[Transaction], None], size: int) -> None:
         """Queue what sends a message of so many bytes; :meth:`AsyncProducer.send` calls it."""
         self._txn.require_open()
+        if self._ending:
+            raise TransactionConflictError(
+                f"{self!r} takes nothing more: its commit or abort was begun. Begin a new one"
+            )
         self._queued.append(partial(send, self._txn))
         self._queued_bytes += size
         if len(self._queued) >= ROWS_GATHERED or self._queued_bytes >= BYTES_GATHERED:
@@ -269,6 +284,7 @@ class AsyncTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._ending = True
         queued, self._queued = self._queued, []
 
         def end() -> None:
@@ -358,17 +374,28 @@ class AsyncConsumer(_AsyncClosing):
             raise OptionError(f"timeout_ms: expected at least 0, or None, found {timeout_ms}")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (timeout_ms / 1000 if timeout_ms is not None else float("inf"))
-        async with self._receive_lock:
+        timed_out = ReceiveTimeoutError(
+            f"subscription {self.subscription!r}: no message within {timeout_ms} ms. That is no "
+            "fault: receive again"
+        )
+        if not await self._acquire(None if timeout_ms is None else timeout_ms / 1000):
+            raise timed_out
+        try:
             started = False  # at least once by this call, so that what is there comes
             while True:
-                left_ms = max(0.0, deadline - loop.time()) * 1000
+                left_s = max(0.0, deadline - loop.time())
+                longest_s: float | None = None  # what this call begins ends by itself
                 if self._receiving is None:
-                    if started and left_ms <= 0:
-                        break
+                    if started and left_s <= 0:
+                        raise timed_out
                     started = True
-                    call = partial(self._consumer.receive, round(min(left_ms, _LONGEST_RECEIVE_MS)))
-                    self._receiving = self._thread.begin(call)
-                await asyncio.wait({self._receiving})
+                    wait_ms = round(min(left_s * 1000, _LONGEST_RECEIVE_MS))
+                    self._receiving = self._thread.begin(partial(self._consumer.receive, wait_ms))
+                elif timeout_ms is not None:
+                    longest_s = left_s
+                await asyncio.wait({self._receiving}, timeout=longest_s)
+                if not self._receiving.done():
+                    raise timed_out  # it was begun for a task that was cancelled
                 receiving, self._receiving = self._receiving, None
                 try:
                     message = receiving.result()
@@ -377,10 +404,21 @@ class AsyncConsumer(_AsyncClosing):
                 # One that came for a cancelled task, before the consumer went back, comes again.
                 if not self._consumer.comes_again(message):
                     return message
-        raise ReceiveTimeoutError(
-            f"subscription {self.subscription!r}: no message within {timeout_ms} ms. That is no "
-            "fault: receive again"
-        )
+        finally:
+            self._receive_lock.release()
+
+    async def _acquire(self, timeout_s: float | None) -> bool:
+        """Wait until no other task receives; tell whether that was in time."""
+        if not self._receive_lock.locked():
+            return await self._receive_lock.acquire()
+        acquiring = asyncio.ensure_future(self._receive_lock.acquire())
+        try:
+            await asyncio.wait({acquiring}, timeout=timeout_s)
+        except BaseException:
+            if not acquiring.cancel():
+                self._receive_lock.release()
+            raise
+        return not acquiring.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Yield messages, waiting for each, until the consumer is closed."""

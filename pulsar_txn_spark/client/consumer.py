@@ -128,6 +128,7 @@ class Consumer(Closing):
         deadline = time.monotonic() + (
             timeout_ms / 1000 if timeout_ms is not None else float("inf")
         )
+        self._require_open()  # in a fork, nobody would ever release the lock
         # Another thread that waits for a message may do so for longer than this one.
         longest_s = -1 if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
         if not self._receiving.acquire(timeout=longest_s):

@@ -79,8 +79,8 @@ class Producer(Closing):
             With a time zone; kept to the millisecond.
         txn : Transaction, optional
             With it the message is queued, and becomes visible when the transaction is committed.
-            Without it, it lies in the log and is visible when this returns; sending it again after
-            an error may double it.
+            Without it, it lies in the log and is visible when this returns. After an error it may
+            lie there as well, so that sending it again may double it.
 
         Raises
         ------
@@ -111,6 +111,7 @@ class Producer(Closing):
             lambda topology_generation: f"ptxs-0-{random}r{topology_generation}",
             None,
             secrets.randbelow(1 << 16),
+            renews=False,
         )
         self._dropped = weakref.finalize(self, self._leases.forgotten, writers)
         self._dropped.atexit = False

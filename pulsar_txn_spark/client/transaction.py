@@ -171,6 +171,8 @@ class Transaction:
         self._conflict: AcknowledgementConflictError | None = None
         self._outcome: Outcome | None = None
         self._in_doubt = False  # its commit was begun, and no answer came
+        self._is_client_closed = False
+        self._is_ended_by_owner = False  # who has called commit() or abort() knows how it ended
         self._rows: dict[TopicName, list[Row]] = {}
         self._gathered_bytes = 0
         self._acknowledged: set[str] = set()
@@ -299,6 +301,11 @@ class Transaction:
                 f"transaction {self._shown} was aborted, because something in it failed before "
                 f"({self._conflict}): do its work again in a new one"
             ) from self._conflict
+        if self._decided is TxnState.ABORTED and self._is_client_closed:
+            raise TransactionAbortedError(
+                f"transaction {self._shown} was aborted, because its client was closed: do its "
+                "work again with a new client"
+            )
         if self._decided is TxnState.ABORTED:
             raise TransactionAbortedError(f"transaction {self._shown} was aborted: begin a new one")
         if self._failed is not None:
@@ -383,6 +390,7 @@ class Transaction:
         """
         self._require_own_process()
         with self._lock:
+            self._is_ended_by_owner = True
             if self._decided is TxnState.COMMITTED:
                 return
             if self._outcome is None:
@@ -484,6 +492,7 @@ class Transaction:
         """
         self._require_own_process()
         with self._lock:
+            self._is_ended_by_owner = True
             if self._decided is TxnState.ABORTED:
                 return
             self._abort("its owner aborted it")
@@ -587,6 +596,7 @@ class Transaction:
             return
         with self._lock:
             if self._decided is None:
+                self._is_client_closed = True
                 error = self._abort_quietly("its client was closed")
                 if error is not None:
                     _LOG.warning("transaction %s was left to its lease: %s", self._shown, error)
@@ -604,6 +614,8 @@ class Transaction:
             return  # a fork's copy: it is its parent's to end
         with self._lock:
             if self._decided is not None:
+                if error is None and not self._is_ended_by_owner:
+                    self.require_open()  # it was aborted, and the block would seem to commit
                 return
             if error is None:
                 try:

@@ -147,6 +147,9 @@ class TopicWriters(Closing):
         takes no rows any more is met as any other one that has ended.
     expect : callable, optional
         Where it is given, a topic that this process has read before is not looked up again.
+    renews : bool
+        Whether rows that may be in the log, but have no receipt, go out again by a new writer. In a
+        transaction those of the old one do not count. Without one they would be there twice.
     """
 
     def __init__(
@@ -157,6 +160,8 @@ class TopicWriters(Closing):
         round_start: int,
         known: Topology | None = None,
         expect: Expect | None = None,
+        *,
+        renews: bool = True,
     ) -> None:
         self._components = components
         self._name = name
@@ -164,6 +169,7 @@ class TopicWriters(Closing):
         self._round_start = round_start
         self._known = known
         self._expect = expect
+        self._renews = renews
         self._outputs: dict[TopicName, _Output] = {}
 
     def append(self, topic: TopicName, rows: pa.RecordBatch) -> None:
@@ -186,6 +192,7 @@ class TopicWriters(Closing):
                 self._round_start,
                 last if checked else known,
                 checked=checked,
+                renews=self._renews,
             )
             self._outputs[topic] = output
         output.append(rows)
@@ -307,12 +314,14 @@ class _Output:
         known: Topology | None,
         *,
         checked: bool,
+        renews: bool,
     ) -> None:
         self._components = components
         self._topic = topic
         self._name = name
         self._admit = admit
         self._round_start = round_start
+        self._renews = renews
         self._topology_generation = 0
         self._losses: dict[str, int] = {}  # by segment id, since its last receipt
         self._open: dict[str, _Open] = {}
@@ -485,8 +494,10 @@ class _Output:
         Raises
         ------
         UnverifiedReceiptError
-            If that has happened too often.
+            If that has happened too often, or the rows may not be there twice.
         """
+        if not self._renews:
+            raise error
         losses = self._losses.get(segment.id, 0) + 1
         if losses > _MOST_LOSSES:
             raise error

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import redis
 
 from pulsar_txn_spark.client import Message, TxnStatus, aio
+from pulsar_txn_spark.client.consumer import Consumer
 from pulsar_txn_spark.client.message import Row
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.errors import (
@@ -22,6 +25,7 @@ from pulsar_txn_spark.errors import (
     ReceiveTimeoutError,
     SchemaError,
     TransactionAbortedError,
+    TransactionConflictError,
 )
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.client.test_client import Service
@@ -256,6 +260,102 @@ def test_tasks_that_receive_at_the_same_time_share_the_messages(run: Run, servic
         consumer = await client.consumer(topic, "s")
         found = await asyncio.gather(*(received(consumer, 1) for _ in range(TASKS)))
         assert sorted(m.value or b"" for [m] in found) == sorted(b"%d" % n for n in range(TASKS))
+
+    run(scenario)
+
+
+def test_what_is_sent_while_a_transaction_is_being_ended_is_refused(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        ends: list[Callable[[aio.AsyncTransaction], Awaitable[None]]] = [
+            aio.AsyncTransaction.commit,
+            aio.AsyncTransaction.abort,
+            lambda txn: txn.__aexit__(None, None, None),
+        ]
+        for number, end in enumerate(ends):
+            txn, go = client.new_txn(), threading.Event()
+            await producer.send(f"{number}", txn=txn)
+            before = txn._pool.begin(lambda go=go: go.wait(PATIENCE_S) and None)  # type: ignore[misc]
+            txn._begun = before  # an earlier call, behind which the end waits
+            ending = asyncio.ensure_future(end(txn))
+            await asyncio.sleep(0)
+            with pytest.raises(TransactionConflictError, match="commit or abort was begun"):
+                await producer.send("late", txn=txn)
+            go.set()
+            await ending
+
+    run(scenario)
+    assert service.visible(topic) == ["0", "2"]
+
+
+def test_a_timeout_holds_while_another_task_waits_for_a_message(run: Run, service: Service) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        waiting = asyncio.ensure_future(consumer.receive())
+        await asyncio.sleep(0)
+        for timeout_ms in (0, 1):
+            with pytest.raises(ReceiveTimeoutError, match=f"within {timeout_ms} ms"):
+                await asyncio.wait_for(consumer.receive(timeout_ms=timeout_ms), PATIENCE_S / 2)
+        cancelled = asyncio.ensure_future(consumer.receive())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        service.send(topic, "a", "b")
+        assert (await waiting).value == b"a"
+        assert values(await received(consumer, 1)) == [b"b"]
+
+    run(scenario)
+
+
+def test_a_timeout_holds_while_a_thread_waits_for_a_task_that_was_cancelled(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    go = threading.Event()
+    receive = Consumer.receive
+
+    def slowly(consumer: Consumer, timeout_ms: int | None = None) -> Message:
+        assert go.wait(PATIENCE_S)
+        return receive(consumer, timeout_ms)
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        monkeypatch.setattr(Consumer, "receive", slowly)
+        waiting = asyncio.ensure_future(consumer.receive())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(ReceiveTimeoutError, match="within 1 ms"):
+            await asyncio.wait_for(consumer.receive(timeout_ms=1), PATIENCE_S / 2)
+        go.set()
+        service.send(topic, "a")
+        assert values(await received(consumer, 1)) == [b"a"]
+
+    run(scenario)
+
+
+def test_a_fork_is_told_to_connect_anew_and_waits_for_no_thread_of_its_parent(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, parent = service.topic(), os.getpid()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nobody would run it")
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: parent + 1)
+            patch.setattr(ThreadPoolExecutor, "submit", refuse)
+            with pytest.raises(AlreadyClosedError, match="Connect after the fork"):
+                await client.producer(topic)
 
     run(scenario)
 

@@ -19,9 +19,11 @@ from pulsar_txn_spark.errors import (
     AlreadyClosedError,
     StoreUnavailableError,
     TransactionAbortedError,
+    UnverifiedReceiptError,
 )
 from tests.client.test_client import Service
 from tests.engine.test_lease import ManualClock, thread_of
+from tests.segments.test_changes import forget
 from tests.support.scenario import Loss
 
 PATIENCE_S = 20  # what comes, comes at once: this is how long a failing test takes
@@ -126,6 +128,22 @@ def test_a_flush_that_fails_says_so_once_the_others_are_flushed(
     producer.flush()  # those have failed, and say so when they are committed
     for txn in txns:
         txn.abort()
+
+
+# -- without a transaction -----------------------------------------------------------------------
+
+
+def test_a_message_without_a_receipt_is_an_error_and_is_not_sent_a_second_time(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    producer = service.client.producer(topic)
+    with monkeypatch.context() as patch:
+        forget(patch, losses=1, after=0)
+        with pytest.raises(UnverifiedReceiptError):
+            producer.send("a")
+    producer.send("b")
+    assert service.visible(topic) == ["a", "b"], "a was stored, and nobody could tell"
 
 
 # -- the end -------------------------------------------------------------------------------------

@@ -123,7 +123,10 @@ class IdleConnections:
         """
         [reply] = self.call_all([command])
         if isinstance(reply, ResponseError):
-            raise reply
+            try:
+                raise reply
+            finally:
+                del reply  # or error and frame would keep each other, and what all callers have
         return reply
 
     def call_all(self, commands: Iterable[Sequence[Part]]) -> list[Any]:
@@ -204,7 +207,8 @@ class Request:
                 try:
                     replies.append(connection.read_response())
                 except ResponseError as error:
-                    replies.append(error)
+                    # Without this frame, which has the replies: they would keep each other.
+                    replies.append(error.with_traceback(None))
         except DemotedError:
             self.give_up()
             self._connections.cut_idle()
