@@ -31,6 +31,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pulsar_txn_spark.errors import (
     OptionError,
@@ -250,6 +251,15 @@ def _starting(
             for child in children
         )
     ]
+
+
+class _Inherited(NamedTuple):
+    """A cursor that a hand-over has made in a child."""
+
+    segment: str
+    subscription: str
+    query: str
+    source_epoch: int
 
 
 class RetentionSweep:
@@ -478,23 +488,34 @@ class RetentionSweep:
         id_ = segment.ref.id
         assert segment.sealed_at is not None
         # Retention step 1: the children know every subscription before the parent forgets it.
-        handed_over = self._hand_over(topology, segment)
+        made: list[_Inherited] = []
+        handed_over = self._hand_over(topology, segment, made)
         if handed_over is None:
             return False
         # Retention step 2.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DRAINED))
         # Retention step 3: whoever came in between is seen here, in the step that shuts the door.
         answer = self._store.segments.retire(id_, segment.sealed_at, handed_over)
+        if answer.code is Code.ABSENT:
+            # Deleted meanwhile: in the children it came back, and would retain them for ever.
+            for cursor in made:
+                if cursor.subscription in answer.absent:
+                    self._store.subscriptions.delete_cursor(
+                        cursor.segment, cursor.subscription, (cursor.query, cursor.source_epoch)
+                    )
         if answer.code not in (Code.OK, Code.ALREADY):
             return False
         self._erase(topology, segment)
         return True
 
-    def _hand_over(self, topology: Topology, segment: Segment) -> list[str] | None:
+    def _hand_over(
+        self, topology: Topology, segment: Segment, made: list[_Inherited]
+    ) -> list[str] | None:
         """Let the subscriptions of a segment stand in its children; return their names.
 
-        None if another sweep, which took this one for dead, has deleted the segment. Also if a
-        query's start has come to the segment, but not to its children.
+        Adds to `made` the cursors that this has made. None if another sweep, which took this one
+        for dead, has deleted the segment. Also if a query's start has come to the segment, but not
+        to its children.
         """
         topology = self._read(str(topology.topic)) or topology
         segments = topology.readable
@@ -508,10 +529,12 @@ class RetentionSweep:
                 # One that is further already must not come back to rows that it was not to read.
                 known = child not in retained or name in retained[child].released
                 if not known and needed[child][name] is not None:
-                    query_start, source = here.query_start.get(name, ""), here.sources.get(name, 0)
-                    self._store.subscriptions.inherit_cursor(
-                        child, name, query, query_start, 0 if query else source
+                    source = 0 if query else here.sources.get(name, 0)
+                    answer = self._store.subscriptions.inherit_cursor(
+                        child, name, query, here.query_start.get(name, ""), source
                     )
+                    if answer.code is Code.OK:
+                        made.append(_Inherited(child, name, query, source))
         return list(here.queries)
 
     def _erase(self, topology: Topology, segment: Segment) -> None:

@@ -73,10 +73,14 @@ class Scaler:
         return scaled_topics
 
     def _look_after(self, name: str, *, dry_run: bool) -> Scaled | None:
+        if not ScalingPolicy.of(self._store.topics.read_properties(name)).enabled:
+            return None
+        read = self._store.topics.read(name)
+        # Once more, behind the topology: another topic of that name may have come in between. What
+        # is decided by its properties then fails on the segments of this one (INV-12).
         properties = self._store.topics.read_properties(name)
         policy = ScalingPolicy.of(properties)
-        read = self._store.topics.read(name) if policy.enabled else None
-        if read is None:
+        if read is None or not policy.enabled:
             return None
         topology = Topology.parse(*read)
         if topology.backend != self._log.backend or topology.state is not TopicState.LIVE:

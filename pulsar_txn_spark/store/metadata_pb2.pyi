@@ -245,18 +245,20 @@ class Topology(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., instance_id: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., next_segment: _Optional[int] = ..., backend: _Optional[str] = ..., state: _Optional[_Union[Topology.State, str]] = ..., created_by: _Optional[str] = ..., gate_store: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("source", "subscription", "execution_id", "ranges", "source_epoch")
+    __slots__ = ("source", "subscription", "execution_id", "ranges", "source_epoch", "incomplete")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     SOURCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     source: str
     subscription: str
     execution_id: str
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
     source_epoch: int
-    def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., execution_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., source_epoch: _Optional[int] = ...) -> None: ...
+    incomplete: bool
+    def __init__(self, source: _Optional[str] = ..., subscription: _Optional[str] = ..., execution_id: _Optional[str] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., source_epoch: _Optional[int] = ..., incomplete: bool = ...) -> None: ...
 
 class TaskWrite(_message.Message):
     __slots__ = ("partition", "txn_id", "winners", "messages", "bytes", "counters", "round_trips", "last_seen", "histories", "rows", "fingerprint", "before")

@@ -513,8 +513,14 @@ class SubscriptionStore(Protocol):
         """Note for each segment up to where nobody asks again (``cursor_release.lua``)."""
         ...
 
-    def delete_cursor(self, segment: str, subscription: str) -> Answer:
-        """Delete a subscription in a segment (``cursor_delete.lua``)."""
+    def delete_cursor(
+        self, segment: str, subscription: str, unused_since: tuple[str, int] | None = None
+    ) -> Answer:
+        """Delete a subscription in a segment (``cursor_delete.lua``).
+
+        With `unused_since`, the query and source epoch that :meth:`inherit_cursor` got, only if
+        nobody has used it since that made it. CHANGED says that somebody has.
+        """
         ...
 
     def names(self, segment: str) -> list[str]:

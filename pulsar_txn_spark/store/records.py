@@ -188,9 +188,18 @@ class PinAnswer(Answer):
 
 @dataclass(frozen=True, slots=True)
 class SegmentAnswer(Answer):
-    """Answer of a step on a segment; `holder` is the transaction in the way: of PENDING."""
+    """Answer of a step on a segment.
+
+    Parameters
+    ----------
+    holder : TxnId or None
+        The transaction in the way: of PENDING.
+    absent : tuple of str
+        Subscriptions that are not there any more: of ABSENT.
+    """
 
     holder: TxnId | None = None
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pulsar_txn_spark import metrics, steps
 from pulsar_txn_spark.errors import (
     BatchNotRecordedError,
+    DataLossError,
     FencedError,
     StoreCorruptError,
     TransactionConflictError,
@@ -631,6 +632,8 @@ class BatchTransactions:
             Also if another write of this attempt has replayed the batch.
         StoreRolledBackError
             If the store has lost what a task had written to it.
+        DataLossError
+            If rows of the batch were deleted, and the sink has not committed it before.
         CommitStateUnknownError
             If the store did not answer; the next attempt finds out.
         """
@@ -641,7 +644,7 @@ class BatchTransactions:
         for task in tasks:
             self._store.counters.add(task.counters)
             self._store.raise_last_seen(noted_in(task))
-        plans = self._plans(attempt.key, execution_id)
+        plans = self._plans(attempt, execution_id)
         evidence = None
         if attempt.key.streaming:
             evidence = evidence_of(rule, attempt.key.batch, plans, tasks)
@@ -679,13 +682,22 @@ class BatchTransactions:
             intents.add(pointer_intent(attempt.key.query, attempt.key.sink))
         self._coordinator.commit(attempt.txn, attempt.nonce, outcome, counts, intents=intents)
 
-    def _plans(self, key: BatchKey, execution_id: str) -> list[ReadPlan]:
+    def _plans(self, attempt: Attempt, execution_id: str) -> list[ReadPlan]:
+        """Return what the batch has read; same errors as :meth:`commit`."""
+        key = attempt.key
         if not key.streaming:
             return []
         records = self._store.queries.read_plans(key.query, str(key.batch))
-        return plans_of_attempt(
-            [ReadPlan.parse(record) for record in records.values()], execution_id
-        )
+        plans = [ReadPlan.parse(record) for record in records.values()]
+        marks = {plan.execution_id for plan in plans if plan.incomplete}
+        if execution_id in marks and execution_id and not attempt.replay:
+            raise DataLossError(
+                f"rows of batch {key.batch} of query {key.query} were deleted after other sinks "
+                f"had committed it, and sink {key.sink!r} has not written it yet. From what is "
+                "left, its output would be incomplete: nothing was committed. If it does not need "
+                "these rows, start the query again with failOnDataLoss=false"
+            )
+        return plans_of_attempt([plan for plan in plans if not plan.incomplete], execution_id)
 
     def _compare(
         self,

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pulsar_txn_spark import steps
@@ -75,6 +75,9 @@ class ReadPlan:
     execution_id : str
         Names the attempt at the micro-batch in which a task registered the plan; empty if unknown.
     ranges : tuple of PlannedRange
+    incomplete : bool
+        Whether this is only a mark, without ranges. Rows of the batch were gone when a task of the
+        attempt read it, and other sinks had committed it. From that no sink may commit it newly.
     """
 
     source: str
@@ -82,6 +85,7 @@ class ReadPlan:
     subscription: str
     execution_id: str
     ranges: tuple[PlannedRange, ...]
+    incomplete: bool = False
 
     def serialize(self) -> bytes:
         """Return the plan as a record."""
@@ -90,6 +94,7 @@ class ReadPlan:
             subscription=self.subscription,
             execution_id=self.execution_id,
             source_epoch=self.source_epoch,
+            incomplete=self.incomplete,
         )
         for item in self.ranges:
             plan.ranges.add(
@@ -105,7 +110,20 @@ class ReadPlan:
             PlannedRange(item.segment, as_position(item.start), as_position(item.end))
             for item in plan.ranges
         )
-        return cls(plan.source, plan.source_epoch, plan.subscription, plan.execution_id, ranges)
+        return cls(
+            plan.source,
+            plan.source_epoch,
+            plan.subscription,
+            plan.execution_id,
+            ranges,
+            plan.incomplete,
+        )
+
+    def as_incomplete(self) -> ReadPlan:
+        """Return the mark of an attempt that has read only what is left; see `incomplete`."""
+        # Other tasks of the source register its plan: the mark has a name of its own beside it.
+        source = f"{self.source}/incomplete"
+        return replace(self, source=source, subscription="", ranges=(), incomplete=True)
 
     @property
     def content(self) -> str:

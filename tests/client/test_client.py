@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState, hash_of
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.records import EndedBy, TxnId
+from pulsar_txn_spark.store.records import Code, EndedBy, TxnId
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
 from tests.support.round_trips import meet_all_coordinators
 from tests.support.scenario import Fault, Loss, LossyClient
@@ -535,6 +536,8 @@ def test_a_living_client_keeps_its_lease_and_one_that_lost_it_hears_of_it(
 def test_a_transaction_that_is_dropped_is_left_to_its_lease_and_its_messages_come_again(
     service: Service,
 ) -> None:
+    # The server refuses each script once: its errors keep nothing of their callers alive.
+    service._good.script_flush()
     topic = service.topic()
     service.send(topic, "a")
     consumer, producer = service.client.consumer(topic, "s"), service.client.producer(topic)
@@ -831,6 +834,34 @@ def test_a_subscription_that_comes_while_a_segment_is_deleted_begins_behind_it(
     service.run.store.segments.retire(parent.ref.id, parent.sealed_at, [])
     with service.client.consumer(topic, "s") as consumer:
         assert drained(consumer) == ["kept"]
+
+
+def test_a_cumulative_acknowledgement_passes_over_a_parent_that_was_deleted_meanwhile(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a", "b")
+    consumer, out = service.client.consumer(topic, "s"), service.topic()
+    parents = take(consumer, 2)
+    service.split(topic)
+    service.send(topic, "c", key="k")
+    [c] = take(consumer, 1)
+    for message in parents:
+        consumer.acknowledge(message)
+    name = TopicName.parse(topic)
+    parent = service.run.topics.require(name).segments[0]
+    assert parent.sealed_at is not None
+    # Retention has handed the subscription over, and shut the door.
+    handed_over = service.run.store.subscriptions.names(parent.ref.id)
+    answer = service.run.store.segments.retire(parent.ref.id, parent.sealed_at, handed_over)
+    assert answer.code is Code.OK
+    with service.client.new_txn() as txn:
+        service.client.producer(out).send("of c", txn=txn)
+        consumer.acknowledge_cumulative(c, txn)
+    assert service.visible(out) == ["of c"]
+    consumer.close()
+    with service.client.consumer(topic, "s") as after:
+        assert drained(after) == []
 
 
 @pytest.mark.parametrize(
@@ -1375,12 +1406,15 @@ def test_a_forked_process_is_told_to_connect_anew(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = service.topic()
-    producer = service.client.producer(topic)
+    producer, consumer = service.client.producer(topic), service.client.consumer(topic, "s")
     parent = os.getpid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: parent + 1)
         with pytest.raises(AlreadyClosedError, match="Connect after the fork"):
             producer.send("a")
+        # A thread of the parent has the lock, and is not there to release it.
+        with consumer._receiving, pytest.raises(AlreadyClosedError, match="Connect after the fork"):
+            consumer.receive(timeout_ms=1)
         service.client.close()  # what it shares with its parent is the parent's
     producer.send("b")
     assert service.visible(topic) == ["b"]
@@ -1461,6 +1495,65 @@ def test_a_conflict_of_acknowledgements_ends_its_transaction_at_once(service: Se
     one.commit()
     assert drained(consumer) == ["b"]
     assert service.visible(out) == []
+
+
+def test_a_block_whose_transaction_a_conflict_has_ended_does_not_seem_to_commit(
+    service: Service,
+) -> None:
+    topic, out = service.topic(), service.topic()
+    service.send(topic, "a")
+    consumer, producer = service.client.consumer(topic, "s"), service.client.producer(out)
+    [a] = take(consumer, 1)
+
+    def block() -> None:
+        with service.client.new_txn() as two:
+            producer.send("of two", txn=two)
+            with suppress(AcknowledgementConflictError):
+                consumer.acknowledge(a, two)
+
+    with service.client.new_txn() as one:
+        consumer.acknowledge(a, one)
+        with pytest.raises(TransactionAbortedError, match="something in it failed"):
+            block()
+    assert one.status() is TxnStatus.COMMITTED
+    assert service.visible(out) == []
+
+
+def test_a_block_whose_client_is_closed_meanwhile_does_not_seem_to_commit(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    other = service.another_process()
+    producer = other.client.producer(topic)
+
+    def block() -> None:
+        with other.client.new_txn() as txn:
+            producer.send("a", txn=txn)
+            txn.flush()
+            closing = threading.Thread(target=other.client.close)
+            closing.start()
+            closing.join()
+
+    with pytest.raises(TransactionAbortedError, match="its client was closed"):
+        block()
+    assert service.visible(topic) == []
+
+
+def test_a_block_that_has_heard_how_its_transaction_ended_ends_quietly(service: Service) -> None:
+    topic = service.topic()
+    producer = service.client.producer(topic)
+    with service.client.new_txn() as txn:
+        producer.send("a", txn=txn)
+        txn.abort()
+    with service.client.new_txn() as txn:
+        producer.send("b", txn=txn)
+        txn.fail(ValueError("something was not sent"))
+        with pytest.raises(TransactionAbortedError):
+            txn.commit()
+    with service.client.new_txn() as txn:
+        producer.send("c", txn=txn)
+        txn.commit()
+    assert service.visible(topic) == ["c"]
 
 
 def test_a_message_is_acknowledged_by_its_id_alone(service: Service) -> None:

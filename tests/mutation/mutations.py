@@ -1442,6 +1442,80 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a block whose transaction was aborted by another cause seems to commit",
+        "INV-1",
+        f"{CLIENT}::test_a_block_whose_client_is_closed_meanwhile_does_not_seem_to_commit",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "                if error is None and not self._is_ended_by_owner:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutation(
+        "what is sent while a transaction is being ended is queued and never sent",
+        "INV-1",
+        "tests/client/test_aio.py::test_what_is_sent_while_a_transaction_is_being_ended_is_refused",
+        Edit(f"{CLIENT_CODE}/aio.py", "        if self._ending:\n", "        if False:\n"),
+    ),
+    mutation(
+        "a client sends a message again that may be in the log",
+        "INV-3",
+        f"{CLIENT_PRODUCERS}"
+        "::test_a_message_without_a_receipt_is_an_error_and_is_not_sent_a_second_time",
+        Edit(f"{CLIENT_CODE}/producer.py", "renews=False", "renews=True"),
+    ),
+    mutation(
+        "a search by time takes an entry that cannot be read for an old one",
+        "INV-11",
+        f"{TRIM}::test_an_entry_that_cannot_be_read_is_not_taken_for_an_old_one",
+        Edit(
+            f"{PULSAR}/log.py",
+            "                self._require_trimmed(segment, at)\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "a sink commits what is left of a batch that other sinks have committed",
+        "INV-11",
+        f"{STARTS}::test_a_sink_that_writes_sometimes_does_not_commit_what_is_left_of_a_batch",
+        Edit(
+            f"{TXN}/batch.py",
+            "        if execution_id in marks and execution_id and not attempt.replay:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a topic is scaled by the policy of a deleted one of its name",
+        "INV-12",
+        f"{SCALING}::test_a_topic_is_not_scaled_by_the_policy_of_a_deleted_one_of_its_name",
+        Edit(
+            f"{SEGMENTS}/scaler.py",
+            "        if not ScalingPolicy.of(self._store.topics.read_properties(name)).enabled:\n"
+            "            return None\n",
+            "        properties = self._store.topics.read_properties(name)\n",
+        ),
+        Edit(
+            f"{SEGMENTS}/scaler.py",
+            "        properties = self._store.topics.read_properties(name)\n"
+            "        policy = ScalingPolicy.of(properties)\n",
+            "        policy = ScalingPolicy.of(properties)\n",
+        ),
+    ),
+    mutation(
+        "a subscription that is deleted while it is handed over comes back",
+        "INV-13",
+        f"{RETENTION}"
+        "::test_a_subscription_that_is_deleted_while_it_is_handed_over_does_not_come_back",
+        Edit(f"{LUA}/seg_retire.lua", "if #absent > 0 then", "if false then"),
+    ),
+    mutation(
+        "a cursor that a query uses is taken back with a deleted subscription",
+        "INV-13",
+        f"{RETENTION}"
+        "::test_a_subscription_that_is_deleted_while_it_is_handed_over_does_not_come_back",
+        Edit(f"{LUA}/cursor_delete.lua", "    if cursor[i] ~= made[i] then", "    if false then"),
+    ),
+    mutation(
         "a second write of one sink counts as a replay where the first one is a replay",
         "INV-7",
         f"{TASKS}::test_a_second_write_of_one_sink_is_refused_in_each_replay_too",
@@ -2405,10 +2479,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{RETENTION}::test_a_subscription_that_has_not_come_to_the_children_is_known_there",
         Edit(
             f"{SEGMENTS}/retention.py",
-            "                    self._store.subscriptions.inherit_cursor(\n"
-            "                        child, name, query, query_start, 0 if query else source\n"
-            "                    )\n",
-            "                    pass\n",
+            "                if not known and needed[child][name] is not None:\n",
+            "                if False:\n",
         ),
     ),
     mutation(
@@ -7221,10 +7293,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "availability",
         f"{CLOSED_LEDGERS}::test_an_entry_that_a_broker_fails_to_look_at_once_is_not_lost",
         Edit(
-            f"{PULSAR}/log.py",
-            "            time.sleep(_ASK_AGAIN_SECONDS)\n"
-            "            header = source.entry_header(segment.log_name, at)\n",
-            "            time.sleep(_ASK_AGAIN_SECONDS)\n",
+            f"{PULSAR}/entry_headers.py",
+            "        time.sleep(_ASK_AGAIN_SECONDS)\n"
+            "        header = source.entry_header(topic, position)\n",
+            "        time.sleep(_ASK_AGAIN_SECONDS)\n",
         ),
     ),
     mutation(

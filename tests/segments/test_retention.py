@@ -747,6 +747,39 @@ def test_a_subscription_that_comes_at_the_last_moment_is_seen(
         assert run.store.subscriptions.names(of(run, 1).ref.id) == [SUB]
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_a_subscription_that_is_deleted_while_it_is_handed_over_does_not_come_back(
+    run: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch, *, used: bool
+) -> None:
+    end = write(run, b"a")
+    run.topics.changes.split(TOPIC, "0")
+    keep(run, NOTHING)
+    claim(run)
+    acknowledge(run, EARLIEST, end)
+    release(run, end)
+    subscriptions = run.store.subscriptions
+    inherit, seen = subscriptions.inherit_cursor, list[str]()
+    [parent, *children] = [s.ref.id for s in run.topics.require(TOPIC).segments]
+
+    def late(segment: str, name: str, query: str, *args: Any) -> Any:
+        if not seen:
+            Admin({"store.path": redis_path}).delete_subscription(str(TOPIC), SUB)
+        seen.append(segment)
+        answer = inherit(segment, name, query, *args)
+        if used and segment == children[0]:  # the query goes on, in a start of its own
+            subscriptions.claim_cursor(segment, name, query, 99, EARLIEST)
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subscriptions, "inherit_cursor", late)
+        assert sweep(run).deleted == []
+    assert sorted(seen) == sorted(children)
+    found = subscriptions.read_cursors([parent, *children], SUB)
+    assert [cursor is not None for cursor in found] == [False, used, False]
+    assert sweep(run).deleted == [parent]
+    assert subscriptions.read_cursors(children, SUB)[1] is None
+
+
 # -- who dies in between -------------------------------------------------------------------------
 
 

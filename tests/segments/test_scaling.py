@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -409,6 +410,30 @@ def test_one_topic_that_cannot_be_scaled_blocks_no_other(run: Components) -> Non
     assert (one.topic, one.decision.what) == (str(broken), "nothing")
     assert "has no log on this server" in one.failed
     assert (other.topic, other.failed) == (str(TOPIC), "")
+
+
+def test_a_topic_is_not_scaled_by_the_policy_of_a_deleted_one_of_its_name(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after(run, 0)
+    policy = ScalingPolicy(enabled=True, rows_per_s=100, min_segments=8)
+    run.store.topics.change_property(str(TOPIC), "__scaling", policy.serialize())
+    read_properties, asked = run.store.topics.read_properties, list[str]()
+
+    def deleted_behind(name: str) -> Any:
+        properties = read_properties(name)
+        asked.append(name)
+        if len(asked) == 1:
+            run.topics.delete(TOPIC)
+            run.topics.create(TOPIC, 2)
+        return properties
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.store.topics, "read_properties", deleted_behind)
+        run.store.pass_time(61)  # type: ignore[attr-defined]
+        assert run.scaler().sweep() == []
+    assert len(asked) >= 2
+    assert len(shape(run)) == 2
 
 
 def test_a_decision_names_what_it_does() -> None:

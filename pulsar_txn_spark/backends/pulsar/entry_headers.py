@@ -33,6 +33,24 @@ _POLL_SECONDS = 0.05  # before the broker is asked whether it has anything for u
 _WIRE_SECONDS = 10.0
 _UNANSWERED_SECONDS = 300.0  # a broker that was slow once answers in 2 ms by then
 _PERMITS = 64  # chunks are large, and mostly alone
+_ASK_AGAIN_SECONDS = 1.0  # a broker may fail once to read an entry that its bookies have
+
+
+def look_again(source: PulsarAdmin | EntryHeaders, topic: str, position: Position) -> EntryHeader:
+    """Return what an entry is, after another request if the first one has not found it.
+
+    A bookie that restarts is no loss. The broker answers 500 in either case.
+
+    Raises
+    ------
+    SegmentLogUnavailableError
+        If nobody tells it in time.
+    """
+    header = source.entry_header(topic, position)
+    if not header.there:
+        time.sleep(_ASK_AGAIN_SECONDS)
+        header = source.entry_header(topic, position)
+    return header
 
 
 class EntryHeaders:

@@ -45,7 +45,7 @@ import pyarrow as pa
 
 from pulsar_txn_spark.backends.pulsar import ledgers
 from pulsar_txn_spark.backends.pulsar.admin_api import CALLS_AT_A_TIME, EntryHeader, PulsarAdmin
-from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
+from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders, look_again
 from pulsar_txn_spark.backends.pulsar.feeds_ahead import FeedsAhead, short_entries
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic, Origin, Trim
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger, Piece
@@ -122,7 +122,6 @@ _LOOK_UP_SECONDS = 5.0  # then another broker may have the topic than the one th
 _LOOK_SECONDS = 5.0  # at entries that may be hidden, before the broker is asked for one again
 _LOOKED_AT_ALWAYS = 100  # entries that did not come, 2 ms each
 _LOOKED_AT_SECONDS = 10.0  # of what is missing in front of rows, so many are looked at in this time
-_ASK_AGAIN_SECONDS = 1.0  # a broker may fail once to read an entry that its bookies have
 _COUNTED_ENTRIES = 4  # a range this small is counted entry by entry (2 ms each)
 _COUNTED_SEGMENTS = 8  # but not in a snapshot of more segments: each entry is a request
 _GATE_POLL_SECONDS = 0.01  # a broker learns of a decision within some milliseconds
@@ -601,12 +600,29 @@ class PulsarSegmentLog(Closing):
 
         def published_ms(number: int) -> int | None:
             at = ledgers.nth(pieces, number + 1)
-            return self._headers.entry_header(segment.log_name, at).published_ms
+            header = look_again(self._headers, segment.log_name, at)
+            if not header.there:
+                self._require_trimmed(segment, at)
+            return header.published_ms
 
         number = first_published_at(managed_ledger.entries, published_ms, time_ms)
         if number == managed_ledger.entries:
             return None
         return ledgers.nth(pieces, number) if number else EARLIEST
+
+    def _require_trimmed(self, segment: SegmentRef, at: Position) -> None:
+        """Raise for an entry that cannot be read, unless its ledger has been deleted meanwhile.
+
+        A search that took it for an old one would pass over all that lies before it.
+        """
+        there = self._admin.managed_ledger(segment.log_name).ledgers
+        if any(ledger.id == at.ledger for ledger in there):
+            raise SegmentLogUnavailableError(
+                f"the broker cannot read entry {at} of segment {segment.id} "
+                f"({segment.log_name}), so that nobody can tell when it was published. Nothing was "
+                "skipped. Look into the broker's log: its bookies may be down, or have lost the "
+                "entry. Start again, or start at a position instead of a time"
+            )
 
     def appended(self, segment: SegmentRef) -> Appended:
         """Return what came in since the broker loaded the topic."""
@@ -1130,11 +1146,7 @@ class PulsarSegmentLog(Closing):
         segment = wanted.segment
         # Only `pulsar-client` keeps chunks back, of which the admin API may tell nothing.
         source = self._headers if self._transport.drops_chunks else self._admin
-        header = source.entry_header(segment.log_name, at)
-        if not header.there:
-            # A bookie that restarts is no loss. The broker answers 500 in either case.
-            time.sleep(_ASK_AGAIN_SECONDS)
-            header = source.entry_header(segment.log_name, at)
+        header = look_again(source, segment.log_name, at)
         if not header.hidden and header.chunks == 1:
             # Perhaps its ledger has gone since: then that is what there is to say.
             self._check_whole(segment, wanted.start, wanted.end)

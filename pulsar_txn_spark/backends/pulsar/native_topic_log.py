@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from pulsar_txn_spark.backends.pulsar.entry_headers import look_again
 from pulsar_txn_spark.backends.pulsar.errors import require_whole
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
@@ -195,11 +196,12 @@ class PulsarTopicLog(PulsarSegmentLog):
         kept, whole = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
         if kept == end:
             return whole
-        header = self._headers.entry_header(segment.log_name, end)
+        header = look_again(self._headers, segment.log_name, end)
         begun = header.chunks > 1 and header.chunk < header.chunks - 1
         # Chunks of others may lie between them; then the next range is refused (see _Holes).
         whole = Position(end.ledger, max(-1, end.entry - header.chunk - 1)) if begun else end
-        self._ends[segment.log_name] = (end, whole)
+        if header.there:
+            self._ends[segment.log_name] = (end, whole)
         return whole
 
     def limit_by(
@@ -223,7 +225,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         if whole > start:
             return whole
         # A message alone exceeds the limits: it is taken, or the reader would never get on.
-        header = self._headers.entry_header(segment.log_name, limited)
+        header = look_again(self._headers, segment.log_name, limited)
         last = Position(limited.ledger, limited.entry + header.chunks - 1 - header.chunk)
         return min(last, end)
 

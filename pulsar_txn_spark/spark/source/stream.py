@@ -80,6 +80,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._reported: dict[str, Any] | None = None
         self._measured: dict[tuple[SegmentKey, Position, Position], RangeSize] = {}
         self._is_serving = self._options.get("metrics.port") is None
+        self._has_planned = self._has_warned = False
 
     @property
     def _limits(self) -> list[str]:
@@ -89,12 +90,14 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     @property
     def _planner(self) -> SourcePlanner:
         if self._connected is None:
-            self._connected = SourcePlanner(self._options, self._schema)
-            components = self._connected.components
+            planner = SourcePlanner(self._options, self._schema)
+            components = planner.components
             self._source_epoch = components.store.meta.next_source_epoch()
             self._idle = IdleWatch(components)
             self._serve_metrics(components)
             self._announce_transport()
+            # Last: what has failed half-way is made anew, and nothing of it is used.
+            self._connected = planner
         return self._connected
 
     def _announce_transport(self) -> None:
@@ -285,6 +288,7 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a micro-batch."""
         planner = self._planner
+        self._has_planned = True
         # What was found when this end was, a moment ago; a query that starts again asks anew.
         snapshot = self._snapshot if self._planned == (start, end) else NO_SNAPSHOT
         topologies = snapshot.topologies or planner.topologies()
@@ -344,11 +348,14 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         topologies = self._snapshot.topologies or planner.topologies()
         segments = readable_segments(topologies)
         ends = planner.checked_offset(end, topologies).positions()
+        everywhere = planner.cursors(segments)
         cursors = {
             key: cursor
-            for key, cursor in planner.cursors(segments).items()
+            for key, cursor in everywhere.items()
             if cursor is not None and claimed_by(cursor, self._source_epoch)
         }
+        if not cursors and self._has_planned:
+            self._warn_unclaimed(subscription, everywhere, ends)
         behind: dict[str, tuple[Cursor, Position]] = {}
         for key, cursor in cursors.items():
             target = ends.get(key)
@@ -360,6 +367,29 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             progress.catch_up(subscription, self._source_epoch, behind)
         for query, positions in _released(topologies, ends, cursors).items():
             components.store.subscriptions.release_cursors(subscription, query, positions)
+
+    def _warn_unclaimed(
+        self,
+        subscription: str,
+        cursors: Mapping[SegmentKey, Cursor | None],
+        ends: Mapping[SegmentKey, Position],
+    ) -> None:
+        """Warn once that a micro-batch has ended and its subscription stays where it is."""
+        behind = [
+            key
+            for key, cursor in cursors.items()
+            if key in ends and ends[key] > (EARLIEST if cursor is None else cursor.position)
+        ]
+        if not behind or self._has_warned:
+            return
+        self._has_warned = True
+        _LOG.warning(
+            "no task of this query has claimed subscription %s since it started, so it stays where "
+            "it is, and retains data. Either no task has read yet, or all reads are in threads of "
+            "your foreachBatch function. Those lack Spark's ids of the query: let one action of "
+            "the function's own thread read the rows",
+            subscription,
+        )
 
 
 def _ranges(

@@ -202,7 +202,8 @@ def _require_not_lost(components: Components, partition: SourcePartition, facts:
     """Raise for data that is gone, unless its batch is committed, so that nothing was lost.
 
     Spark repeats a batch that is not in its commit log. A committed one is read once more as far as
-    it still exists, and the sink writes nothing.
+    it still exists, and the sink writes nothing. A sink that has not begun the batch, because it
+    writes some batches only, meets a mark when it commits.
 
     Raises
     ------
@@ -213,6 +214,11 @@ def _require_not_lost(components: Components, partition: SourcePartition, facts:
         return
     if not facts.query or not batch_is_committed(components.store, facts.query, facts.batch):
         raise data_loss_error(losses[0])
+    plan = partition.plan
+    assert plan is not None
+    mark = _of_attempt(plan, facts).as_incomplete()
+    queries, batch = components.store.queries, str(facts.batch)
+    queries.register_plan(facts.query, batch, mark.source, mark.serialize())
     for lost in losses:
         _LOG.warning(
             "%s; but batch %d is committed, and its sinks write nothing now. If the query keeps "
@@ -229,14 +235,18 @@ def _register(
     plan = partition.plan
     assert plan is not None
     if not facts.query or facts.batch < 0:
-        return  # a thread of the user's: the source's commit(end) acknowledges what was read
-    own = replace(plan, execution_id=unique_execution_id(facts.execution_id, plan.execution_id))
-    batch, record = str(facts.batch), own.serialize()
+        return  # a thread of the user's: nobody claims for it, and the source's commit(end) warns
+    batch, record = str(facts.batch), _of_attempt(plan, facts).serialize()
     if plan.subscription:
         _claim(components, options, partition, plan, facts.query, batch, record)
     else:
         components.store.queries.register_plan(facts.query, batch, plan.source, record)
     flush_counters_if_overdue(components)
+
+
+def _of_attempt(plan: ReadPlan, facts: TaskFacts) -> ReadPlan:
+    """Return a source's plan as that of the attempt that the task belongs to."""
+    return replace(plan, execution_id=unique_execution_id(facts.execution_id, plan.execution_id))
 
 
 def _claim(

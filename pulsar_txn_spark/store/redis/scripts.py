@@ -80,6 +80,7 @@ MERGED = {
 SINGLE_STEPS = "PULSAR_TXN_SPARK_SINGLE_STEPS"
 """Environment: ``1`` for single steps on one server, too, as a cluster takes them (for tests)."""
 _MERGED_AT_ONCE = 160  # calls of a merged script: all others wait for it, some 5 ms
+_MERGED_ARGUMENTS = 10_000  # of all its calls, for the same reason; Redis 6.2 refuses a million
 
 
 class _TagFault(StrEnum):
@@ -332,6 +333,8 @@ class Scripts:
             single steps have to be taken.
         """
         if not self.merges or len(calls) > _MERGED_AT_ONCE:
+            return None
+        if sum(len(call.args) for call in calls) > _MERGED_ARGUMENTS:
             return None
         body, sha = script(name)
         args: list[Arg] = [len(calls)]

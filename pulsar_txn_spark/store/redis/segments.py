@@ -237,7 +237,11 @@ def as_pin_answer(reply: list[Any]) -> PinAnswer:
 
 def _as_segment_answer(reply: list[Any]) -> SegmentAnswer:
     code = code_of(reply)
-    return SegmentAnswer(code, TxnId.parse(text(reply[2])) if code is Code.PENDING else None)
+    return SegmentAnswer(
+        code,
+        TxnId.parse(text(reply[2])) if code is Code.PENDING else None,
+        tuple(map(text, reply[2:])) if code is Code.ABSENT else (),
+    )
 
 
 def _split_bound(value: bytes) -> tuple[Position, str]:

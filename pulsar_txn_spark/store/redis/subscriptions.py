@@ -72,7 +72,9 @@ class RedisSubscriptionStore:
         ]
         return [Answer(code_of(reply)) for reply in self._scripts.run_all(calls)]
 
-    def delete_cursor(self, segment: str, subscription: str) -> Answer:
+    def delete_cursor(
+        self, segment: str, subscription: str, unused_since: tuple[str, int] | None = None
+    ) -> Answer:
         """Delete a subscription in a segment (``cursor_delete.lua``)."""
         keys = [
             f"cursor:{subscription}",
@@ -80,7 +82,10 @@ class RedisSubscriptionStore:
             "subscriptions",
             f"ack-ranges:{subscription}",
         ]
-        return self._scripts.answer(Call("cursor_delete", f"seg:{segment}", keys, [subscription]))
+        args: list[Arg] = [subscription]
+        if unused_since is not None:
+            args += [*unused_since, EARLIEST.padded()]
+        return self._scripts.answer(Call("cursor_delete", f"seg:{segment}", keys, args))
 
     def names(self, segment: str) -> list[str]:
         """Return the names of a segment's subscriptions, sorted."""

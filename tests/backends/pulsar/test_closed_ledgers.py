@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pulsar_txn_spark.backends.pulsar import entry_headers
 from pulsar_txn_spark.backends.pulsar import log as pulsar_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
@@ -205,7 +206,7 @@ Take = Callable[[Whole, Position], int]
 
 @pytest.fixture
 def whole(broker: FakePulsar, monkeypatch: pytest.MonkeyPatch) -> Iterator[Whole]:
-    monkeypatch.setattr(pulsar_log, "_ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(entry_headers, "_ASK_AGAIN_SECONDS", 0.0)
     with fake_admin_api() as api:
         whole = Whole(broker, api)
         monkeypatch.setattr(api, "answer", whole.look_at)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import pytest
 
+from pulsar_txn_spark.backends.pulsar import entry_headers
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
@@ -17,6 +19,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
     PulsarSegmentLog,
 )
 from pulsar_txn_spark.config import PulsarConfig
+from pulsar_txn_spark.errors import SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
@@ -39,6 +42,7 @@ class FakeAdmin:
         self.published = {3: 100, 5: 200, 8: 300, 9: 400}
         self.dies_before = ""
         self.meanwhile: dict[str, Callable[[], None]] = {}  # what others do before a step
+        self.fails_at: Iterator[Position] = iter(())  # entries that a request does not find
 
     def _reach(self, step: str) -> None:
         self.meanwhile.pop(step, lambda: None)()
@@ -87,6 +91,8 @@ class FakeAdmin:
         return {name: what for name, what in self.found.items() if name.startswith(TRIM_PROPERTY)}
 
     def entry_header(self, _topic: str, position: Position) -> EntryHeader:
+        if next(self.fails_at, None) == position:
+            return EntryHeader(False, "", 0, 1, there=False)
         published_ms = self.published.get(position.ledger)
         return EntryHeader(False, "", 0, 1, published_ms=published_ms)
 
@@ -300,3 +306,51 @@ def test_the_position_at_a_time_lies_before_the_first_entry_since_then(
     admin: FakeAdmin, time_ms: int, expected: Position | None
 ) -> None:
     assert open_log(admin).position_at(SEGMENT, time_ms) == expected
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_headers, "_ASK_AGAIN_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("request_number", range(4))
+def test_an_entry_that_a_broker_fails_to_read_once_does_not_move_the_position_at_a_time(
+    admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch, request_number: int
+) -> None:
+    asked: list[Position] = []
+    entry_header = admin.entry_header
+
+    def failing(topic: str, position: Position) -> EntryHeader:
+        asked.append(position)
+        admin.fails_at = iter([position] if len(asked) == request_number + 1 else [])
+        return entry_header(topic, position)
+
+    monkeypatch.setattr(admin, "entry_header", failing)
+    assert open_log(admin).position_at(SEGMENT, 101) == Position(3, 1)
+    assert len(asked) > request_number
+    assert asked.count(asked[request_number]) >= 2
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_an_entry_that_cannot_be_read_is_not_taken_for_an_old_one(admin: FakeAdmin) -> None:
+    admin.ledgers = {3: 1}
+    admin.fails_at = repeat(Position(3, 0))
+    with pytest.raises(SegmentLogUnavailableError, match="cannot read entry 3:0 of segment id"):
+        open_log(admin).position_at(SEGMENT, 50)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_an_entry_that_was_trimmed_meanwhile_is_older_than_what_is_there(
+    admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry_header = admin.entry_header
+
+    def trimmed(topic: str, position: Position) -> EntryHeader:
+        if position.ledger < 8:
+            admin.ledgers = {8: 2, 9: 2}
+            admin.fails_at = iter([position])
+        return entry_header(topic, position)
+
+    monkeypatch.setattr(admin, "entry_header", trimmed)
+    assert open_log(admin).position_at(SEGMENT, 50) == Position(5, 1)

@@ -19,12 +19,14 @@ from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.retention import Retention, RetentionSweep
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import SegmentState
+from pulsar_txn_spark.store.metadata_pb2 import TaskWrite
 from pulsar_txn_spark.store.records import Code, CursorStart
 from pulsar_txn_spark.store.redis.segments import RedisSegmentStore
 from pulsar_txn_spark.store.redis.subscriptions import RedisSubscriptionStore
+from pulsar_txn_spark.txn.batch import BatchKey, SinkRules, new_nonce
 from pulsar_txn_spark.txn.sweeper import SweepReport
 from tests.models.segment_histories import Task, record_batch
-from tests.support.streaming import Killed, StreamingQuery
+from tests.support.streaming import Killed, Row, StreamingQuery
 
 A, B = (TopicName.parse(name) for name in ("first", "second"))
 NOTHING = Retention(size_bytes=0).serialize()
@@ -785,6 +787,32 @@ def test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error(
     reader.restart()
     reader.run_all()
     assert reader.values == [5]
+
+
+def test_a_sink_that_writes_sometimes_does_not_commit_what_is_left_of_a_batch(
+    run: Components, reader: StreamingQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not begun the batch, and no sink says that it would."""
+    replay_over_a_deleted_segment(run, reader, "decided")
+    sink, written = reader._sink, list[int]()
+
+    def both(batch: int, found: list[Row], execution_id: str) -> None:
+        sink(batch, found, execution_id)
+        key, rules = BatchKey("occasional", "q", batch), SinkRules(every_batch=False)
+        attempt = reader.batches.begin(key, new_nonce(), rules=rules)
+        task = TaskWrite(partition=0, txn_id=attempt.txn.key)
+        reader.batches.commit(attempt, [[task]], execution_id, acknowledge=True)
+        written.append(batch)
+
+    monkeypatch.setattr(reader, "_sink", both)
+    with pytest.raises(DataLossError, match="sink 'occasional' has not written it yet"):
+        reader.trigger()
+    assert written == []
+    reader.options["failOnDataLoss"] = "false"
+    reader.restart()
+    reader.run_all()
+    assert written == [1, 2]
+    assert sorted(reader.values) == [1, 2, 3, 4, 5]
 
 
 def test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error(

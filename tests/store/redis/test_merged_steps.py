@@ -654,6 +654,27 @@ def test_a_commit_is_repeated_by_its_owner_whichever_steps_it_takes(
         world.coordinator.commit(aborted.id, aborted.nonce, Outcome(), intents=(), ops=OPS)
 
 
+def test_too_many_writers_for_one_step_take_single_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = world.open()
+    writers = [writer_name(txn.id, number, "w") for number in range(30)]
+    for writer in writers:
+        world.buffer.admit(txn.id, txn.nonce, TIMEOUT_MS, writer, [SEGMENT, OTHER_SEGMENT])
+    winners = [
+        Winner(segment=SEGMENT, writer=w, last=as_record(world.log.append(SEGMENT, w, w)))
+        for w in writers
+    ]
+    monkeypatch.setattr(scripts, "_MERGED_ARGUMENTS", 2 * len(writers))
+    intents = world.header(txn).intents
+    before = world.store.round_trips
+    world.coordinator.commit(txn.id, txn.nonce, Outcome(winners=winners), intents=intents, ops=OPS)
+    assert world.store.round_trips - before > 1
+    assert world.coordinator.status(txn.id) is TxnStatus.COMMITTED
+    assert world.visible() == writers
+    assert world.pinned() == world.pinned(OTHER_SEGMENT) == []
+
+
 def test_too_many_segments_for_one_step_take_single_ones(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

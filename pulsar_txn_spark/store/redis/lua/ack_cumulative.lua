@@ -10,6 +10,9 @@
 --    {seq, 'DELETED', end}               all of it is acknowledged for good
 --    {seq, 'CURSOR', cursor, gap}        nobody acknowledged what begins at `gap`, before `start`
 --    and what _acknowledging.lua answers
+if retired then
+  return {seq, 'DELETED', ARGV[10]} -- a segment goes when all subscriptions have acknowledged it
+end
 local refused, cursor = refusal(ARGV[8])
 if refused then
   return refused

@@ -9,6 +9,7 @@
 --    {seq, 'PENDING', TxnId}                  a transaction has a pin or a pending ack
 --    {seq, 'CURSOR', released, subscription}  it has not read all of it, or may read it again
 --    {seq, 'UNCLAIMED', subscription}         it does not stand in the children yet
+--    {seq, 'ABSENT', subscriptions...}        they were deleted since they came to the children
 if retired then
   return {seq, 'ALREADY'}
 end
@@ -33,6 +34,16 @@ for _, name in ipairs(redis.call('SMEMBERS', KEYS[3])) do
   if not handed_over[name] then
     return {seq, 'UNCLAIMED', name}
   end
+end
+local absent = {}
+for name in pairs(handed_over) do
+  if redis.call('SISMEMBER', KEYS[3], name) == 0 then
+    absent[#absent + 1] = name
+  end
+end
+if #absent > 0 then
+  table.sort(absent)
+  return {seq, 'ABSENT', unpack(absent, 1, 100)}
 end
 local contains = redis.call('HEXISTS', KEYS[4], 'contains-txn') == 1
 let_through()

@@ -8,6 +8,7 @@ from unittest import mock
 import pulsar
 import pytest
 
+from pulsar_txn_spark.backends.pulsar import entry_headers
 from pulsar_txn_spark.backends.pulsar import log as pulsar_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, TransactionState
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopic
@@ -40,7 +41,7 @@ class Broker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pulsar_log, "_LATE_SECONDS", 0.0)
-        monkeypatch.setattr(pulsar_log, "_ASK_AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr(entry_headers, "_ASK_AGAIN_SECONDS", 0.0)
         self.state: TransactionState | None = None
         self.headers: dict[Position, EntryHeader] = {}
         self.managed_ledgers = [managed_ledger_of(3)]
