@@ -15,7 +15,7 @@ import pytest
 import redis
 from pyspark.sql.types import StructType
 
-from pulsar_txn_spark.backends.pulsar import native_topic_log
+from pulsar_txn_spark.backends.pulsar import entry_headers, native_topic_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin, TransactionState
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
@@ -317,6 +317,29 @@ def test_a_range_ends_before_a_message_of_which_chunks_are_still_to_come(
     admin.managed_ledgers[NAME] = managed_ledger_of((6, 9))
     admin.chunked("m", 6, 7, 8)
     assert log.last_confirmed(REF) == Position(6, 8)
+
+
+def test_a_range_does_not_end_within_a_message_where_a_broker_fails_to_read_an_entry(
+    log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_headers, "_ASK_AGAIN_SECONDS", 0.0)
+    admin.managed_ledgers[NAME] = managed_ledger_of((6, 8))
+    admin.chunked("m", 6, 7, of=3)
+    entry_header, failures = admin.entry_header, 1
+
+    def failing(topic: str, position: Position) -> EntryHeader:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            return EntryHeader(hidden=False, message="", chunk=0, chunks=1, there=False)
+        return entry_header(topic, position)
+
+    monkeypatch.setattr(admin, "entry_header", failing)
+    assert log.last_confirmed(REF) == Position(6, 5)
+    log._ends.clear()
+    failures = 2
+    assert log.last_confirmed(REF) == Position(6, 7), "as far as can be told"
+    assert log.last_confirmed(REF) == Position(6, 5), "what could not be told is not kept"
 
 
 def test_a_limit_takes_a_message_whole_or_not_at_all(

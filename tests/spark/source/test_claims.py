@@ -10,7 +10,7 @@ import pytest
 from pulsar_txn_spark import Admin
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import AcknowledgementConflictError, FencedError
-from pulsar_txn_spark.position import Position
+from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.task import _Claimed
 from pulsar_txn_spark.store.records import Cursor
@@ -50,6 +50,29 @@ def test_a_task_that_dies_before_its_claim_leaves_no_plan(
     # The other side of a join turns out to be empty: now Spark needs no row.
     assert reader.trigger(needs_rows=False)
     assert reader.values == []
+
+
+def test_a_query_that_reads_in_threads_of_the_user_alone_warns_that_nothing_is_acknowledged(
+    run: Components, query: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(run, A)
+    # Such threads lack Spark's ids of the query.
+    nameless = query("", topic=str(A), subscription="s", startingOffsets="earliest")
+    named = query("q", topic=str(A), subscription="other", startingOffsets="earliest")
+    for number in range(5):
+        write(run, A, number)
+        for reader in (nameless, named):
+            reader.trigger(writes=False)
+            if number == 1:
+                reader.restart()
+    found = [r.getMessage() for r in caplog.records if "has claimed" in r.getMessage()]
+    assert ["subscription s since it started" in warning for warning in found] == [True] * 2, (
+        "once after each start"
+    )
+    [segment] = run.topics.require(A).active
+    [cursor] = run.store.subscriptions.read_cursors([segment.ref.id], "s")
+    assert cursor is not None
+    assert cursor.position == EARLIEST
 
 
 def test_a_task_that_is_fenced_does_not_stop_the_batch_of_the_driver_that_counts(

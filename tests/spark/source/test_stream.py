@@ -10,7 +10,11 @@ import pytest
 import redis
 
 from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    StoreRolledBackError,
+    StoreUnavailableError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -52,6 +56,25 @@ class Source:
 @pytest.fixture
 def source(redis_path: str, redis_client: redis.Redis) -> Source:
     return Source(redis_path)
+
+
+def test_a_start_whose_first_request_fails_reports_that_and_can_be_tried_again(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = source.reader()
+
+    def fail() -> int:
+        raise StoreUnavailableError("a replica took over")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source.run.store.meta, "next_source_epoch", fail)
+        with pytest.raises(StoreUnavailableError, match="a replica took over"):
+            reader.initialOffset()
+        reader.stop()  # Spark's process does so in any case, and its error would hide the first
+    source.produce("a")
+    start, end = source.progress(reader)
+    assert end != start
+    reader.stop()
 
 
 def test_a_commit_looks_at_each_segment_a_bounded_number_of_times(
