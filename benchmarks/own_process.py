@@ -7,6 +7,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,8 @@ class OwnProcess:
         By default that of this process.
     error : type of SideError
         Raised where the process fails or dies.
+    folder : Path, optional
+        Where it runs; by default where this process does.
     """
 
     def __init__(
@@ -35,10 +38,12 @@ class OwnProcess:
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
         error: type[SideError] = SideError,
+        folder: Path | None = None,
     ) -> None:
         self._command = list(command)
         self._environment = None if environment is None else dict(environment)
         self._error = error
+        self._folder = folder
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -68,6 +73,7 @@ class OwnProcess:
                 stderr=subprocess.DEVNULL,
                 text=True,
                 env=self._environment,
+                cwd=self._folder,
             )
         process = self._process
         assert process.stdin is not None

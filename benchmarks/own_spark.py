@@ -22,6 +22,8 @@ class OwnSpark(OwnProcess):
     environment : mapping of str to str
     error : type of SideError
         Raised where the job fails or dies.
+    folder : Path, optional
+        Where it runs; by default where this process does.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class OwnSpark(OwnProcess):
         settings: Mapping[str, object],
         environment: Mapping[str, str],
         error: type[SideError] = SideError,
+        folder: Path | None = None,
     ) -> None:
         script = str(Path(__file__).with_name("spark_job.py"))
-        super().__init__([python, script, json.dumps(settings)], environment, error)
+        super().__init__([python, script, json.dumps(settings)], environment, error, folder)

@@ -171,6 +171,12 @@ class Job:
         rows = self._read_stream(topic, **options).select(turned, "__key")
         return self._busy(self._stream(rows, output, {"availableNow": True}))
 
+    def code(self) -> dict[str, str]:
+        """Return where the project's code is that driver and workers import."""
+        rows = self._spark.sparkContext.parallelize([0], 1)
+        [worker] = rows.map(lambda _: _project()).collect()
+        return {"driver": _project(), "worker": worker}
+
     def make_topic(self, topic: str, segments: int) -> dict[str, float]:
         """Make a segmented topic by the revision of this project that is imported here."""
         package = importlib.import_module("pulsar_txn_spark")
@@ -275,6 +281,12 @@ class Job:
         peaks = {process: _peak_mebibytes(process) for process in processes}
         workers = [peaks[process] for process, jvm in processes.items() if not jvm]
         return {"worker": max(workers, default=0.0), "all": sum(peaks.values())}
+
+
+def _project() -> str:
+    path = importlib.import_module("pulsar_txn_spark").__file__
+    assert path is not None
+    return path
 
 
 def _processes() -> dict[Path, bool]:

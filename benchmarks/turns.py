@@ -86,7 +86,9 @@ def _revision(
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
-        with OwnSpark(sys.executable, settings, {**os.environ, **own}) as spark:
+        # Spark's workers import what is in the folder that their JVM was started in.
+        with OwnSpark(sys.executable, settings, {**os.environ, **own}, folder=root) as spark:
+            _require_own_code(name, spark, root)
 
             @contextmanager
             def topic() -> Iterator[str]:
@@ -96,6 +98,13 @@ def _revision(
                 spark.ask("delete_topic", topic=made)
 
             yield Side(name, spark, topic, lambda: {"subscription": f"turn-{next(_numbers)}"})
+
+
+def _require_own_code(name: str, spark: OwnSpark, root: Path) -> None:
+    """Require that driver and workers run the revision that they stand for."""
+    for where, path in spark.ask("code").items():
+        if not Path(path).is_relative_to(root):
+            raise SideError(f"{name}: its {where} runs {path}, not the code in {root}")
 
 
 @contextmanager

@@ -409,8 +409,9 @@ class AsyncConsumer(_AsyncClosing):
 
     async def _acquire(self, timeout_s: float | None) -> bool:
         """Wait until no other task receives; tell whether that was in time."""
-        if not self._receive_lock.locked():
+        if timeout_s is None:
             return await self._receive_lock.acquire()
+        # A lock that is free waits for tasks that stood there before, too.
         acquiring = asyncio.ensure_future(self._receive_lock.acquire())
         try:
             await asyncio.wait({acquiring}, timeout=timeout_s)

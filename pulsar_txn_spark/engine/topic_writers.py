@@ -472,6 +472,8 @@ class _Output:
         """
         if isinstance(error, UnverifiedReceiptError):
             return self._renew(segment, error)
+        if isinstance(error, SegmentLogUnavailableError) and not self._renews:
+            raise error  # its rows may be in the log, whatever became of the segment since
         topology = self._successors(segment, error)
         self._topology_generation += 1
         if self._topology_generation > _MOST_CHANGES:

@@ -314,6 +314,29 @@ def test_a_timeout_holds_while_another_task_waits_for_a_message(run: Run, servic
     run(scenario)
 
 
+def test_a_timeout_holds_behind_a_task_that_is_next_in_line(run: Run, service: Service) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+
+        async def receive_again() -> None:
+            await consumer.receive()
+            # The lock is free, and the next task has been told, but it has not run yet.
+            with pytest.raises(ReceiveTimeoutError):
+                await consumer.receive(timeout_ms=1)
+
+        again = asyncio.ensure_future(receive_again())
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(consumer.receive())
+        await asyncio.wait_for(again, PATIENCE_S / 2)
+        service.send(topic, "b")
+        assert (await waiting).value == b"b"
+
+    run(scenario)
+
+
 def test_a_timeout_holds_while_a_thread_waits_for_a_task_that_was_cancelled(
     run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 import redis
 
+from pulsar_txn_spark.backends.embedded.log import _EmbeddedWriter
 from pulsar_txn_spark.client import Producer, Transaction
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import (
     AlreadyClosedError,
+    SegmentLogUnavailableError,
     StoreUnavailableError,
     TransactionAbortedError,
     UnverifiedReceiptError,
 )
+from pulsar_txn_spark.segments.log import Receipt
 from tests.client.test_client import Service
 from tests.engine.test_lease import ManualClock, thread_of
 from tests.segments.test_changes import forget
@@ -144,6 +147,27 @@ def test_a_message_without_a_receipt_is_an_error_and_is_not_sent_a_second_time(
             producer.send("a")
     producer.send("b")
     assert service.visible(topic) == ["a", "b"], "a was stored, and nobody could tell"
+
+
+def test_a_message_whose_fate_the_log_does_not_tell_does_not_go_to_the_children_as_well(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    producer = service.client.producer(topic)
+    producer.send("a")
+    flush = _EmbeddedWriter.flush
+
+    def lose(writer: _EmbeddedWriter) -> Receipt:
+        flush(writer)
+        service.split(topic)  # somebody seals it before the topology is read again
+        raise SegmentLogUnavailableError("the reply was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_EmbeddedWriter, "flush", lose)
+        with pytest.raises(SegmentLogUnavailableError, match="the reply was lost"):
+            producer.send("b")
+    producer.send("c")
+    assert service.visible(topic) == ["a", "b", "c"]
 
 
 # -- the end -------------------------------------------------------------------------------------

@@ -1458,6 +1458,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{CLIENT_CODE}/aio.py", "        if self._ending:\n", "        if False:\n"),
     ),
     mutation(
+        "a client sends a message to the children that may be in their parent",
+        "INV-3",
+        f"{CLIENT_PRODUCERS}"
+        "::test_a_message_whose_fate_the_log_does_not_tell_does_not_go_to_the_children_as_well",
+        Edit(
+            f"{ENGINE}/topic_writers.py",
+            "        if isinstance(error, SegmentLogUnavailableError) and not self._renews:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutation(
+        "a receive with a timeout waits behind the task that is next in line",
+        "liveness",
+        "tests/client/test_aio.py::test_a_timeout_holds_behind_a_task_that_is_next_in_line",
+        Edit(
+            f"{CLIENT_CODE}/aio.py",
+            "        if timeout_s is None:\n            return await self._receive_lock.acquire()\n",
+            "        if not self._receive_lock.locked():\n"
+            "            return await self._receive_lock.acquire()\n",
+        ),
+    ),
+    mutation(
         "a client sends a message again that may be in the log",
         "INV-3",
         f"{CLIENT_PRODUCERS}"

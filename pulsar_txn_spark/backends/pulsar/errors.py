@@ -126,8 +126,9 @@ def unverified(segment: SegmentRef, fault: str) -> UnverifiedReceiptError:
         What its receipt, or the lack of one, fails to prove.
     """
     return UnverifiedReceiptError(
-        f"segment {segment.id} ({segment.log_name}): {fault}; nobody may take these rows as "
-        "written, so they go out again under a new name"
+        f"segment {segment.id} ({segment.log_name}): {fault}. Nobody can tell whether these rows "
+        "are in the log. A task sends them again under a new name; who sends them again without a "
+        "transaction may double them"
     )
 
 

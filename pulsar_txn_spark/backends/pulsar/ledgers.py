@@ -116,6 +116,13 @@ class ManagedLedger:
             ledger.id == position.ledger for ledger in self.ledgers
         )
 
+    def contains(self, position: Position) -> bool:
+        """Tell whether an entry is in one of the ledgers that are there."""
+        return any(
+            ledger.id == position.ledger and 0 <= position.entry < ledger.entries
+            for ledger in self.ledgers
+        )
+
     def reaches(self, position: Position) -> bool:
         """Tell whether the topic is known up to a position that was its end at some time.
 

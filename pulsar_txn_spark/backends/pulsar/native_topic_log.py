@@ -10,6 +10,7 @@ retention policy retains. Which entries are gone follows from the ledgers that a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -48,6 +49,7 @@ _PARTITIONS_SECONDS = (
 _OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
 _STALE_SECONDS = 30.0  # a broker that has lost a topic to another one knows that by then
 _STALE_POLL_SECONDS = 0.1  # no event tells that another broker has the topic
+_UNKNOWN_SECONDS = 10.0  # how long an entry that cannot be read is not asked for again
 _HIDDEN_TAIL = 8  # markers and aborted entries at a range's end that are recognized one by one
 
 
@@ -69,7 +71,8 @@ class PulsarTopicLog(PulsarSegmentLog):
         super().__init__(config)
         self._topologies: dict[TopicName, tuple[Topology, float]] = {}
         self._names: dict[tuple[str, str], tuple[list[TopicName], float]] = {}
-        self._ends: dict[str, tuple[Position, Position]] = {}  # an end, and that of whole messages
+        # An end, that of whole messages, and until when this holds.
+        self._ends: dict[str, tuple[Position, Position, float]] = {}
         self._owned: dict[str, bool] = {}  # whether a topic is a segment
         self._off_until: dict[str, float] = {}
 
@@ -186,22 +189,26 @@ class PulsarTopicLog(PulsarSegmentLog):
         horizon = self._horizon(segment)
         managed_ledger = self._admin.managed_ledger(segment.log_name)
         end = managed_ledger.last if horizon is None else min(managed_ledger.last, horizon)
-        end = managed_ledger.settled(self._before_begun_message(segment, end))
+        end = managed_ledger.settled(self._before_begun_message(segment, managed_ledger, end))
         return PulsarSnapshot(self, segment, managed_ledger, end, estimates)
 
-    def _before_begun_message(self, segment: SegmentRef, end: Position) -> Position:
+    def _before_begun_message(
+        self, segment: SegmentRef, managed_ledger: ManagedLedger, end: Position
+    ) -> Position:
         """Step back from within a message of several chunks: a reader has to get it whole."""
-        if end.entry < 0:
+        # Of a ledger that was deleted nothing can be asked, and nothing is left to be read.
+        if end.entry < 0 or not managed_ledger.contains(end):
             return end
-        kept, whole = self._ends.get(segment.log_name, (EARLIEST, EARLIEST))
-        if kept == end:
+        kept, whole, until = self._ends.get(segment.log_name, (EARLIEST, EARLIEST, 0.0))
+        if kept == end and time.monotonic() < until:
             return whole
         header = look_again(self._headers, segment.log_name, end)
         begun = header.chunks > 1 and header.chunk < header.chunks - 1
         # Chunks of others may lie between them; then the next range is refused (see _Holes).
         whole = Position(end.ledger, max(-1, end.entry - header.chunk - 1)) if begun else end
-        if header.there:
-            self._ends[segment.log_name] = (end, whole)
+        # An entry that bookies have lost is not asked for at each poll.
+        until = math.inf if header.there else time.monotonic() + _UNKNOWN_SECONDS
+        self._ends[segment.log_name] = (end, whole, until)
         return whole
 
     def limit_by(
@@ -221,7 +228,7 @@ class PulsarTopicLog(PulsarSegmentLog):
         )
         if limited == end:
             return end
-        whole = self._before_begun_message(segment, limited)
+        whole = self._before_begun_message(segment, managed_ledger, limited)
         if whole > start:
             return whole
         # A message alone exceeds the limits: it is taken, or the reader would never get on.

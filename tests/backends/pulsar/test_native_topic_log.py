@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_txn_spark.backends.pulsar import entry_headers, native_topic_log
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader, PulsarAdmin, TransactionState
-from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
+from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
     CREATED_PROPERTY,
     SEGMENT_PROPERTY,
@@ -339,7 +339,27 @@ def test_a_range_does_not_end_within_a_message_where_a_broker_fails_to_read_an_e
     log._ends.clear()
     failures = 2
     assert log.last_confirmed(REF) == Position(6, 7), "as far as can be told"
-    assert log.last_confirmed(REF) == Position(6, 5), "what could not be told is not kept"
+    monkeypatch.setattr(native_topic_log, "_UNKNOWN_SECONDS", 0.0)
+    failures = 2
+    assert log.last_confirmed(REF) == Position(6, 7), "it is not asked for at each poll"
+    failures, log._ends[NAME] = 0, (Position(6, 7), Position(6, 7), 0.0)
+    assert log.last_confirmed(REF) == Position(6, 5), "what could not be told is not kept for long"
+
+
+def test_of_a_ledger_that_was_deleted_no_entry_is_asked_for(
+    log: PulsarTopicLog, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The last entry was read, and its ledger is gone: an empty one follows.
+    admin.managed_ledgers[NAME] = ManagedLedger.of(
+        {
+            "lastConfirmedEntry": "5:9",
+            "currentLedgerSize": 0,
+            "entriesAddedCounter": 10,
+            "ledgers": [{"ledgerId": 6, "entries": 0, "size": 0}],
+        }
+    )
+    monkeypatch.setattr(admin, "entry_header", mock.Mock(side_effect=AssertionError))
+    assert log.last_confirmed(REF) == Position(5, 9)
 
 
 def test_a_limit_takes_a_message_whole_or_not_at_all(
@@ -351,7 +371,7 @@ def test_a_limit_takes_a_message_whole_or_not_at_all(
         monkeypatch.setattr(
             PulsarSegmentLog, "limit_by", lambda *_, cut=cut, **__: Position(6, cut)
         )
-        ledgers = ManagedLedger(6, (), end, 0)
+        ledgers = ManagedLedger(6, (Ledger(6, 8, 80),), end, 0)
         limited = log.limit_by(REF, ledgers, Position(6, start), end, 1, None)
         assert limited == Position(6, expected)
 
