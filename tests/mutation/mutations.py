@@ -1474,7 +1474,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/client/test_aio.py::test_a_timeout_holds_behind_a_task_that_is_next_in_line",
         Edit(
             f"{CLIENT_CODE}/aio.py",
-            "        if timeout_s is None:\n            return await self._receive_lock.acquire()\n",
+            "        if timeout_s is None:\n"
+            "            return await self._receive_lock.acquire()\n",
             "        if not self._receive_lock.locked():\n"
             "            return await self._receive_lock.acquire()\n",
         ),
