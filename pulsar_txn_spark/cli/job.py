@@ -81,7 +81,9 @@ def check(
     option: OptionPairs = [],
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with a job file, all at once. Nothing is started, read or written.
+    """Say what is wrong with a job file, all at once. Nothing is started or written.
+
+    Spark reads files of a static source that has a path: all of them, if it has no schema.
 
     Spark's analyzer checks the SQL on empty sources, if there is a Java. Functions of steps are
     called. The exit code is 2 if the file is wrong, and 1 if only something that it names is not
@@ -129,7 +131,7 @@ def explain(
 ) -> None:
     """Show what a job reads and writes, its plan, and which guarantees hold for it.
 
-    Nothing is read or written: Spark plans the job on empty sources.
+    Nothing is written. Spark plans the job on empty sources, and on files of static ones.
     """
     from pulsar_txn_spark.job.analysis import analyzed
     from pulsar_txn_spark.job.explanation import explanation_of

@@ -23,7 +23,7 @@ from pulsar_txn_spark.errors import JobNotReadyError
 from pulsar_txn_spark.job.analysis import stream_problems, unreachable
 from pulsar_txn_spark.job.definition import Job, Sink, Source
 from pulsar_txn_spark.job.problems import error_of
-from pulsar_txn_spark.job.session import open_session
+from pulsar_txn_spark.job.session import is_submitted, open_session
 from pulsar_txn_spark.job.views import Views, as_message, build, check_sinks, rows_of
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction, transaction_options
 
@@ -50,12 +50,24 @@ class Stop:
     Parameters
     ----------
     requested : threading.Event
+    signalled : threading.Event
+        Set by a signal, besides `requested`.
+    at_once : threading.Event
+        Set by a second signal: nothing is waited for.
+    jvm_ends : threading.Event
+        Set by the end of the JVM, besides `requested`.
     over : threading.Event
         Set once the query has ended.
+    is_followed : bool
+        Whether somebody polls these events. Else a second signal interrupts what is done.
     """
 
     requested: threading.Event = field(default_factory=threading.Event)
+    signalled: threading.Event = field(default_factory=threading.Event)
+    at_once: threading.Event = field(default_factory=threading.Event)
+    jvm_ends: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
+    is_followed: bool = False
 
 
 class MicroBatch:
@@ -139,7 +151,7 @@ def run_job(job: Job, report: Report = lambda _: None) -> None:
     """Run a job until it ends, fails, or gets a signal.
 
     SIGTERM and SIGINT end it after the running micro-batch, or after `stopTimeout`; a second one
-    ends it at once.
+    ends it at once. A batch runs to its end, unless a second signal interrupts it.
 
     Parameters
     ----------
@@ -161,7 +173,12 @@ def run_job(job: Job, report: Report = lambda _: None) -> None:
         require_ready(job)
         spark = open_session(job)
         try:
-            run_in(spark, job, report, stop)
+            with _signals(stop):  # once more: SparkContext has put a handler of its own in place
+                run_in(spark, job, report, stop)
+            if stop.jvm_ends.is_set() and not (stop.signalled.is_set() or is_submitted()):
+                raise RuntimeError(
+                    "the JVM of Spark's driver has ended, and no signal asked for it"
+                )
         finally:
             with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone by itself
                 spark.stop()
@@ -186,11 +203,13 @@ def run_in(spark: SparkSession, job: Job, report: Report, stop: Stop) -> None:
     name = _checked(spark, views)
     batch = MicroBatch(job, name, stop)
     report({"event": "started", "job": job.name, "application": _application(spark)})
-    if job.is_batch:
-        batch.write_once(views.frames[name])
-    else:
+    stopped = stop.requested.is_set()
+    if not job.is_batch:
         _run_query(spark, job, views.frames[name], batch, stop, report)
-    report({"event": "ended", "job": job.name, "stopped": stop.requested.is_set()})
+        stopped = stop.requested.is_set()
+    elif not stopped:
+        batch.write_once(views.frames[name])
+    report({"event": "ended", "job": job.name, "stopped": stopped})
 
 
 def _read(spark: SparkSession, source: Source) -> DataFrame:
@@ -239,27 +258,41 @@ def _run_query(
 def _follow(query: StreamingQuery, job: Job, stop: Stop, report: Report) -> None:
     """Report the progress of a query until it ends, or is to end."""
     progress = _Progress(query, report)
+    stop.is_followed = True
     try:
         while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type] # takes fractions
             progress.show()
             if stop.requested.is_set():
                 report({"event": "stopping", "job": job.name, "timeout_s": job.stop_timeout_s})
-                _end(query, job.stop_timeout_s)
+                _end(query, job.stop_timeout_s, stop)
                 break
     except StreamingQueryException as error:
         if not stop.requested.is_set() or _StoppedError.__name__ not in str(error):
             raise
+    finally:
+        stop.is_followed = False
     progress.show()
 
 
-def _end(query: StreamingQuery, timeout_s: float) -> None:
-    """Let the running micro-batch end, for a while, and stop the query."""
+def _end(query: StreamingQuery, timeout_s: float, stop: Stop) -> None:
+    """Let the running micro-batch end, for a while, and stop the query.
+
+    Raises
+    ------
+    StreamingQueryException
+        What ended the query before it was stopped.
+    """
     deadline = time.monotonic() + timeout_s
-    with contextlib.suppress(_SecondSignalError):
-        while query.status["isTriggerActive"] and time.monotonic() < deadline:
-            if query.awaitTermination(_POLL_S):  # type: ignore[arg-type] # takes fractions
-                return
+    while is_active := query.status["isTriggerActive"]:
+        if stop.at_once.is_set() or time.monotonic() >= deadline:
+            break
+        if query.awaitTermination(_POLL_S):  # type: ignore[arg-type] # takes fractions
+            return
     query.stop()
+    # What is interrupted may fail by that. But a query that failed is not active either.
+    error = None if is_active else query.exception()
+    if error is not None:
+        raise error
 
 
 @dataclass(slots=True)
@@ -287,10 +320,6 @@ class _Progress:
 # -- signals ---------------------------------------------------------------------------------------
 
 
-class _SecondSignalError(Exception):
-    """Somebody does not want to wait."""
-
-
 @contextlib.contextmanager
 def _signals(stop: Stop) -> Iterator[None]:
     """Let signals request the end while the job runs; outside of the main thread there are none."""
@@ -299,9 +328,14 @@ def _signals(stop: Stop) -> Iterator[None]:
         return
 
     def request(_signal: int, _frame: FrameType | None) -> None:
-        if stop.requested.is_set():
-            raise _SecondSignalError
+        is_second = stop.signalled.is_set()
+        stop.signalled.set()
         stop.requested.set()
+        if is_second:
+            stop.at_once.set()
+        # Of an exception here, py4j makes a failure of the call that it interrupts.
+        if is_second and not stop.is_followed:
+            raise KeyboardInterrupt
 
     before = {number: signal.signal(number, request) for number in _STOP_SIGNALS}
     try:
@@ -323,6 +357,7 @@ class _Hook:
 
     def run(self) -> None:
         """Request the end, and wait for it."""
+        self._stop.jvm_ends.set()
         self._stop.requested.set()
         self._stop.over.wait(self._timeout_s)
 

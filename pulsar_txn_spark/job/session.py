@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pulsar_txn_spark.announcement import announce
 from pulsar_txn_spark.errors import JobNotReadyError
 from pulsar_txn_spark.job.definition import Job
+from pulsar_txn_spark.job.secrets import names_secret
 from pulsar_txn_spark.spark.registration import register
 
 _MASTER = "spark.master"
@@ -141,6 +142,8 @@ def _session(job: Job, settings: Mapping[str, str]) -> SparkSession:
     # Functions of steps may stand beside the job file.
     if job.folder not in sys.path:
         sys.path.insert(0, job.folder)
+    if not is_submitted():
+        _start_jvm(job, settings)
     builder = SparkSession.builder.config(_API_MODE, "classic")  # whatever SPARK_API_MODE says
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -148,6 +151,19 @@ def _session(job: Job, settings: Mapping[str, str]) -> SparkSession:
     for file in job.py_files:
         session.sparkContext.addPyFile(file)
     return session
+
+
+def _start_jvm(job: Job, settings: Mapping[str, str]) -> None:
+    """Start the driver's JVM, if there is none yet, without secrets among its arguments.
+
+    Every local user sees those in the list of processes. The session gets all settings later.
+    """
+    shown = SparkConf()
+    for key, value in settings.items():
+        is_secret = names_secret(key) or job.secrets.hidden(value) != value
+        if not is_secret or key in _TOO_LATE:
+            shown.set(key, value)
+    SparkContext._ensure_initialized(conf=shown)  # noqa: SLF001 - PySpark has no public way
 
 
 def _say_what_is_too_late(settings: Mapping[str, str]) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 
 from pulsar_txn_spark.job import Job, execution
@@ -23,18 +26,24 @@ class Query:
         self._active = list(active)
         self._ends, self._error = ends, error
         self.stopped = 0
-        self.interrupted_at = 0
+        self.signalled_at = 0
         self.waited = 0
         self.recentProgress: list[dict[str, Any]] = []
 
     @property
     def status(self) -> dict[str, bool]:
-        return {"isTriggerActive": any(self._active[:1]) or bool(self._error)}
+        return {"isTriggerActive": any(self._active[:1])}
+
+    def exception(self) -> StreamingQueryException | None:
+        return StreamingQueryException(self._error) if self._error else None
 
     def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - as Spark's
         self.waited += 1
-        if self.waited == self.interrupted_at:
-            raise execution._SecondSignalError
+        if self.waited == self.signalled_at:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except Exception as error:  # as py4j does with whatever interrupts its call
+                raise Py4JError("An error occurred while calling o1") from error
         if self._active:
             self._active.pop(0)
             return False
@@ -116,17 +125,92 @@ def test_a_signal_requests_the_end_and_a_second_one_insists(number: signal.Signa
     with execution._signals(stop):
         signal.raise_signal(number)
         assert stop.requested.is_set()
-        with pytest.raises(execution._SecondSignalError):
-            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)  # nobody would notice it otherwise
     assert signal.getsignal(number) == before
 
 
 def test_a_second_signal_ends_the_wait_for_a_micro_batch(loader: Loader) -> None:
     stop, query = Stop(), Query(*[True] * 100)
+    query.signalled_at = 3
+    with execution._signals(stop):
+        signal.raise_signal(signal.SIGTERM)
+        follow(query, loader(), stop)
+    assert (query.stopped, query.waited) == (1, 3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_counts_although_spark_has_a_handler_of_its_own(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    seen: list[bool] = []
+
+    def open_session(_: Job) -> Any:
+        signal.signal(number, signal.default_int_handler)
+        return SimpleNamespace(stop=lambda: None)
+
+    def run_in(_spark: object, _job: Job, _report: object, stop: Stop) -> None:
+        signal.raise_signal(number)
+        seen.append(stop.requested.is_set())
+
+    monkeypatch.setattr(execution, "require_ready", lambda _: None)
+    monkeypatch.setattr(execution, "open_session", open_session)
+    monkeypatch.setattr(execution, "run_in", run_in)
+    before = signal.getsignal(number)
+    execution.run_job(loader())
+    assert seen == [True]
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("signalled", [False, True])
+def test_a_jvm_that_ends_by_itself_is_a_failure(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch, *, signalled: bool
+) -> None:
+    def run_in(_spark: object, _job: Job, _report: object, stop: Stop) -> None:
+        if signalled:  # a service manager sends it to all processes of a job
+            signal.raise_signal(signal.SIGTERM)
+        stop.over.set()
+        execution._Hook(stop, 60).run()
+
+    monkeypatch.setattr(execution, "require_ready", lambda _: None)
+    monkeypatch.setattr(execution, "open_session", lambda _: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(execution, "run_in", run_in)
+    expected: Any = (
+        nullcontext() if signalled else pytest.raises(RuntimeError, match=r"JVM .* has ended")
+    )
+    with expected:
+        execution.run_job(loader())
+
+
+def test_a_micro_batch_that_fails_while_the_job_ends_is_a_failure(loader: Loader) -> None:
+    stop, query = Stop(), Query(False, error="the last micro-batch was fenced")
     stop.requested.set()
-    query.interrupted_at = 2
-    follow(query, loader(), stop)
-    assert query.stopped == 1
+    with pytest.raises(StreamingQueryException, match="was fenced"):
+        follow(query, loader(), stop)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_batch_that_was_written_is_not_called_stopped(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch, *, before: bool
+) -> None:
+    stop, written, events = Stop(), list[str](), list[dict[str, Any]]()
+
+    def write_once(_batch: MicroBatch, frame: str) -> None:
+        stop.requested.set()  # amid the write
+        written.append(frame)
+
+    views: Any = SimpleNamespace(frames={"rows": "frame"})
+    monkeypatch.setattr(execution, "build", lambda *_: views)
+    monkeypatch.setattr(execution, "_checked", lambda *_: "rows")
+    monkeypatch.setattr(execution, "_application", lambda _: "app")
+    monkeypatch.setattr(MicroBatch, "write_once", write_once)
+    job = loader()
+    monkeypatch.setattr(type(job), "is_batch", property(lambda _: True))
+    if before:
+        stop.requested.set()
+    execution.run_in(None, job, lambda event: events.append(dict(event)), stop)  # type: ignore[arg-type]
+    assert written == ([] if before else ["frame"])
+    assert (events[-1]["event"], events[-1]["stopped"]) == ("ended", before)
 
 
 def test_in_another_thread_no_signal_is_taken() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext, java_gateway
 
 from pulsar_txn_spark.errors import JobNotReadyError
 from pulsar_txn_spark.job import Job
@@ -61,3 +62,38 @@ def test_a_client_of_spark_connect_is_refused_before_spark_starts(
         open_session(job)
     with pytest.raises(JobNotReadyError, match=expected):
         open_local_session(job, tmp_path)
+
+
+def test_no_secret_is_among_the_arguments_of_the_jvm(
+    loader: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    class NoJvmError(Exception):
+        pass
+
+    def start(command: list[str], **_: object) -> None:
+        started.append(command)
+        raise NoJvmError
+
+    monkeypatch.setattr(java_gateway, "Popen", start)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    settings = (
+        "\n[spark]\n"
+        'driver.memory = "700m"\n'
+        'hadoop.fs.s3a.secret.key = "${env:S3_SECRET}"\n'
+        'some.listener = "token=${env:TOKEN}"\n'
+    )
+    job = loader(
+        ("[[source]]", f"{settings}\n[[source]]"),
+        environment={"S3_SECRET": "hunter22", "TOKEN": "letmein99"},
+    )
+    with pytest.raises(NoJvmError):
+        open_session(job)
+    [command] = started
+    text = " ".join(command)
+    assert "spark.driver.memory=700m" in text
+    assert "hunter22" not in text
+    assert "secret.key" not in text
