@@ -139,7 +139,6 @@ MADE: dict[str, tuple[Callable[[World, TxnId], Any], Step]] = {
         lambda w, _: w.store.queries.register_sink("q", "other", 300, "run"),
     ),
     "an id of a broker's cursor": (opened_acks, asking(note_call("next"))),
-    "a record of a broker's": (opened_acks, asking(owner_call("write", 1, 2, 1, "next", "x"))),
     "a pointer of a query": (
         nothing,
         lambda w, _: w.store.sinks.swap_pointer(
@@ -195,6 +194,10 @@ ENDED: dict[str, tuple[Callable[[World, TxnId], Any], Step]] = {
     "replace a record": (
         opened_acks,
         asking(owner_call("write", 1, 2, 1, "next", "x", "record")),
+    ),
+    "decide what a broker has recorded": (
+        opened_acks,
+        asking(owner_call("write", 1, 2, 1, "5:42", "COMMITTED")),
     ),
     "open a coordinator": (
         nothing,
@@ -298,6 +301,22 @@ def test_a_full_store_refuses_what_begins_and_takes_what_ends_as_if_it_had_room(
     else:
         step(world, txn)
         assert effect(world) == with_room
+
+
+def test_a_full_store_takes_the_number_of_a_broker_s_step_without_its_records(
+    world: World, limit_memory: Callable[[int], None]
+) -> None:
+    opened_acks(world, world.open().id)
+    step = asking(owner_call("write", 1, 2, 2, "5:42:1", "x", "5:42:2", "y"))
+    limit_memory(1)
+    assert step(world, TxnId(0, 0)) == [b"FULL"]
+    limit_memory(0)
+    assert step(world, TxnId(0, 0)) == [b"ALREADY"], "a late copy writes nothing either"
+    records = f"{{seg:{SEGMENT}}}:acks:s"
+    assert world.client.hkeys(records) == [b"record"]
+    later = asking(owner_call("write", 1, 3, 1, "5:42:3", "z"))
+    assert later(world, TxnId(0, 0)) == [b"OK"]
+    assert set(world.client.hkeys(records)) == {b"record", b"5:42:3"}
 
 
 def test_the_write_that_lets_a_step_through_is_neither_logged_nor_replicated(

@@ -14,7 +14,7 @@ import pulsartxnspark.broker.Decisions.Decision;
 final class AckAppend extends AckRequest {
   private final AckRecord record;
   private final List<MutablePair<Position, Integer>> positions; // Pulsar's; null if it is cumulative
-  private boolean isWritten;
+  private String name; // of the record that is written; null if none is
   private CompletableFuture<Void> elsewhere; // in Pulsar's own store; null if it is here
 
   /**
@@ -92,10 +92,19 @@ final class AckAppend extends AckRequest {
   }
 
   private void write(AckBatch batch) {
-    isWritten = true;
     AckTransactions.Added added = parts.txns().add(txn, record);
+    name = added.name();
     batch.removed.addAll(added.replaced());
     batch.written.put(added.name(), record.text());
+  }
+
+  @Override
+  void notWritten(Exception error) {
+    if (name != null) {
+      parts.txns().takeBack(txn, name);
+      name = null;
+      refusal = error;
+    }
   }
 
   private TransactionConflictException conflict() {
@@ -146,7 +155,7 @@ final class AckAppend extends AckRequest {
       refuse(); // whatever the store says
       return;
     }
-    if (!isWritten && parts.subscription().conflicts(record)) {
+    if (name == null && parts.subscription().conflicts(record)) {
       lockNothing(); // it would be taken away from who has locked it
     }
     answer(error);

@@ -120,15 +120,23 @@ final class AckEnd extends AckRequest {
         parts.txns().remove(txn);
       }
     }
-    if (commit && type == AckType.Cumulative && !hasLockedUpTo()) {
-      // Pulsar would acknowledge what another transaction has locked by now.
+    if (type == AckType.Cumulative && isOverMeanwhile()) {
       why = Refusal.CONTRADICTION;
-      answer(new ServiceUnitNotReadyException("transaction " + txn + " was committed meanwhile"));
+      answer(new ServiceUnitNotReadyException("transaction " + txn + " was ended meanwhile"));
     }
     done.complete(null);
     if (type == null && known != null && !known.isApplied) {
       parts.subscription().end(txn, commit);
     }
+  }
+
+  /**
+   * Tells whether the handle would do something else than end the transaction. With a commit it
+   * acknowledges what another one has locked by now. With an abort it fails if nobody has locked
+   * anything; Pulsar's coordinator gives up upon that.
+   */
+  private boolean isOverMeanwhile() {
+    return commit ? !hasLockedUpTo() : parts.subscription().lockedUpTo() == null;
   }
 
   @Override

@@ -108,7 +108,7 @@ final class AckPoller {
         }
       }
       parts.environment().inTheWay().accept(open);
-    } catch (RuntimeException error) {
+    } catch (RuntimeException | Error error) {
       parts.subscription().complain(String.valueOf(error.getMessage()));
     }
     parts

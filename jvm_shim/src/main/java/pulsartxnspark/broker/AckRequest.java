@@ -32,6 +32,9 @@ abstract class AckRequest {
     return null;
   }
 
+  /** Learns that nothing of it was written, nor will be. */
+  void notWritten(Exception error) {}
+
   /** Gives up; it may be written nevertheless, later. */
   abstract void fail(Exception error);
 

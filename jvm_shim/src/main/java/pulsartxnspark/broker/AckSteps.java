@@ -128,6 +128,11 @@ final class AckSteps {
     } else if (answer == Answer.OK) {
       subscription.complain(null);
       tellPulsars(batch);
+    } else if (answer == Answer.FULL) {
+      String why = "the metadata store is full";
+      subscription.complain(why);
+      batch.requests.forEach(request -> request.notWritten(unavailable(why)));
+      tellPulsars(batch);
     } else {
       isFenced = true;
       refuseAll(unavailable("another broker has taken over, or the segment was deleted"));
@@ -189,11 +194,11 @@ final class AckSteps {
             request.decision = header;
             pump();
           });
-    } catch (RuntimeException error) {
+    } catch (RuntimeException | Error error) {
       subscription.run(
           () -> {
             request.isAsked = false;
-            giveUp(error);
+            giveUp(cause(error));
             subscription.later(AckBatch.FIRST_PAUSE_MS, this::pump);
           });
     }

@@ -138,6 +138,20 @@ final class AckTransactions {
     return new Added(state.name(number), replaced);
   }
 
+  /** Takes a record out again that was not written. */
+  void takeBack(TxnID txn, String recordName) {
+    Txn state = all.get(txn);
+    if (state == null) {
+      return;
+    }
+    count(state, -1);
+    state.records.remove(Long.parseLong(recordName.split(":")[2]));
+    count(state, 1);
+    if (state.records.isEmpty() && !state.isNoted) {
+      all.remove(txn);
+    }
+  }
+
   void decide(Txn state, Decision decision) {
     count(state, -1);
     state.decision = decision;

@@ -30,6 +30,7 @@ final class BufferAppends {
   private final BrokerStore store;
   private final BufferWriters writers;
   private final Receipts receipts; // null where no client of Pulsar's own has transactions
+  private final OrderedAnswers answers = new OrderedAnswers(); // to clients of Pulsar's own
 
   // Guarded by the monitor of the writers.
   private final Deque<BufferAppend> waiting = new ArrayDeque<>(); // for the end of the recovery
@@ -48,14 +49,17 @@ final class BufferAppends {
 
   /** Appends an entry, or refuses it. */
   CompletableFuture<Position> take(TxnID txn, ByteBuf entry) {
-    CompletableFuture<Position> done = new CompletableFuture<>();
+    CompletableFuture<Position> reply = new CompletableFuture<>();
     // Its index is left as it is.
     MessageMetadata metadata =
         Commands.peekMessageMetadata(entry, MetadataTransactionBuffer.KIND, -1);
+    boolean isOwn = new TxnBits(txn.getMostSigBits(), txn.getLeastSigBits()).isOwn();
+    CompletableFuture<Position> done =
+        isOwn || metadata == null ? reply : answers.next(metadata.getProducerName(), reply);
     String refusal = refusal(txn, metadata);
     if (refusal != null) {
       done.completeExceptionally(Refusal.INVALID.of(txn, refusal));
-      return done;
+      return reply;
     }
     // All producers of a transaction of Pulsar's own clients are one writer, named by its bits.
     WriterId named = WriterId.ofName(metadata.getProducerName()).orElse(null);
@@ -74,7 +78,7 @@ final class BufferAppends {
     if (closed) {
       append.refuse(new ServiceUnitNotReadyException("the topic is being closed"));
     }
-    return done;
+    return reply;
   }
 
   /** Says why the bits of an entry are not those of its writer, null if they are. */
@@ -185,8 +189,7 @@ final class BufferAppends {
   /**
    * Asks the store for a writer's pin, until it answers. A writer of this package waits until a deadline:
    * its task sends the rows again. A client of Pulsar's own waits without limit, and the broker bounds
-   * what it has under way. Java's client overlooks a refusal of any message but its oldest one, whose
-   * receipt waits for the store as well.
+   * what it has under way: its receipts wait for the store as well.
    */
   private void admit(OngoingWriter writer, long deadlineMs, long pauseMs) {
     if (writers.state() == State.Closed) {

@@ -16,7 +16,7 @@ final class BufferComplaints {
     this.segment = segment;
   }
 
-  synchronized void complain(String what, RuntimeException error) {
+  synchronized void complain(String what, Throwable error) {
     String now = String.valueOf(error.getMessage());
     if (!now.equals(known)) {
       known = now;

@@ -83,7 +83,7 @@ final class BufferPoller {
             polled.stream().map(writer -> new Query(writer.id, writer.pinnedAt)).toList();
         apply(polled, store.segments().fates(parts.segment(), queries));
       }
-    } catch (RuntimeException error) {
+    } catch (RuntimeException | Error error) {
       // Fail closed through the maximum only: what is filtered once cannot be taken back.
       parts
           .complaints()

@@ -69,7 +69,7 @@ final class BufferRecovery {
       List<OngoingWriter> ongoing = ongoing(gate);
       raiseForClients(ongoing, confirmed);
       begin(confirmed, gate, ongoing);
-    } catch (RuntimeException error) {
+    } catch (RuntimeException | Error error) {
       parts.complaints().complain("is recovering and shows nothing to consumers", error);
       store
           .threads()

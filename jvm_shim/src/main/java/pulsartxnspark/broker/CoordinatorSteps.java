@@ -68,7 +68,7 @@ final class CoordinatorSteps {
                   new TransactionMetadataStoreStateException(error.getMessage()));
             } catch (CompletionException error) {
               done.completeExceptionally(error.getCause());
-            } catch (Exception error) {
+            } catch (Exception | Error error) { // somebody waits for it
               done.completeExceptionally(error);
             }
           });

@@ -114,7 +114,7 @@ final class TransactionHelper {
       } catch (StoreUnavailableException error) {
         settle(txn, pollIntervalMs, false, error.getMessage());
         postponeOthers(); // they would wait as long
-      } catch (RuntimeException error) {
+      } catch (RuntimeException | Error error) { // else nobody would ever work again
         settle(txn, MOST_INTERVALS * pollIntervalMs, false, String.valueOf(error.getMessage()));
       }
     }

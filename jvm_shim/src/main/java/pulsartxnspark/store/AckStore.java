@@ -34,7 +34,9 @@ public interface AckStore {
     /** Another broker has opened the subscription since. */
     FENCED,
     /** The segment was deleted. */
-    RETIRED
+    RETIRED,
+    /** Nothing was written, and never will be by this step: the server is full. */
+    FULL
   }
 
   /**

@@ -132,6 +132,7 @@ public final class RedisAckStore implements AckStore {
       case "OK", "ALREADY" -> Answer.OK;
       case "FENCED" -> Answer.FENCED;
       case "RETIRED" -> Answer.RETIRED;
+      case "FULL" -> Answer.FULL;
       default -> throw new StoreRolledBackException(
           "the metadata store lacks acknowledged steps: the last one there is "
               + RedisTransactionStore.text(reply.get(2))

@@ -156,6 +156,28 @@ class ClientTransactionsInBufferTest {
   }
 
   @Test
+  void aRefusalWaitsForTheReceiptsOfWhatItsProducerHasSentBefore() throws Exception {
+    open();
+    store.pin("s", WRITER);
+    TxnID decided = new TxnID(5, 44); // it has no pin
+    CompletableFuture<Position> first = append("p", TXN);
+    await(() -> topic.appends() == 1);
+    CompletableFuture<Position> second = append("p", decided);
+    CompletableFuture<Position> another = append("q", decided);
+    assertThrows(ExecutionException.class, () -> another.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+    CompletableFuture<Position> third = append("p", decided, TXN); // bits that contradict
+    assertFalse(second.isDone() || third.isDone(), "Java's client would overlook it");
+    topic.acknowledge(0);
+    assertEquals(at(0), first.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+    for (CompletableFuture<Position> refused : List.of(second, third)) {
+      ExecutionException error =
+          assertThrows(
+              ExecutionException.class, () -> refused.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+      assertInstanceOf(NotAllowedException.class, error.getCause());
+    }
+  }
+
+  @Test
   void allProducersOfATransactionAreHeldAndDecidedTogether() throws Exception {
     open();
     store.pin("s", WRITER);

@@ -18,7 +18,10 @@ import org.apache.pulsar.broker.service.BrokerServiceException.ServiceUnitNotRea
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.AckStore;
+import pulsartxnspark.store.RedisCluster;
+import pulsartxnspark.store.RedisServer;
 import pulsartxnspark.store.StoreRolledBackException;
+import redis.clients.jedis.Jedis;
 
 /** Steps that are refused, lost, or not answered. */
 class PendingAckFaultsTest extends PendingAckTest {
@@ -61,6 +64,41 @@ class PendingAckFaultsTest extends PendingAckTest {
     assertEquals(AckStore.Answer.OK, faults.write(name, owner, next));
     assertThrows(StoreRolledBackException.class, () -> faults.write(name, owner, step));
     assertEquals(Map.of(), faults.open(name, "c").records());
+  }
+
+  @Test
+  void onAFullServerWhatIsRefusedIsNotPendingAndWhatIsOpenEnds() {
+    AckedSubscription one = load();
+    TxnID txn = acknowledged(one, at(0));
+    TxnID other = acknowledged(one, at(1));
+    decide(txn, true);
+    try {
+      limitMemory("1");
+      failure(ServiceUnitNotReadyException.class, one.acknowledge(other, at(2)));
+      assertFalse(one.isLocked(2));
+      get(one.commit(txn));
+    } finally {
+      limitMemory("0");
+    }
+    get(one.acknowledge(other, at(2)));
+    decide(other, true);
+    commit(one, other);
+    assertEquals(at(2), cursor.markDeleted());
+  }
+
+  @Test
+  void twoAbortsOfACumulativeAcknowledgementAtOnceEndIt() {
+    AckedSubscription one = load();
+    TxnID txn = acknowledgedUpTo(one, at(1));
+    decide(txn, false);
+    faults.gate = new CompletableFuture<>();
+    CompletableFuture<Void> first = one.abort(txn);
+    CompletableFuture<Void> second = one.abort(txn);
+    faults.gate.complete(null);
+    get(first);
+    failure(ServiceUnitNotReadyException.class, second); // Pulsar asks again
+    get(one.abort(txn));
+    assertEquals(Map.of(), records());
   }
 
   @Test
@@ -134,5 +172,12 @@ class PendingAckFaultsTest extends PendingAckTest {
     assertEquals(1, records().size());
     inStore(jedis -> jedis.hset("{seg:s}:birth", "seq", seq)); // it is restored
     await(() -> records().size() == 2);
+  }
+
+  private void limitMemory(String bytes) {
+    RedisServer own = server instanceof RedisCluster cluster ? cluster.nodeOf(RECORDS) : server;
+    try (Jedis jedis = own.client()) {
+      jedis.configSet("maxmemory", bytes);
+    }
   }
 }
