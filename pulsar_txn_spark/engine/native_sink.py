@@ -207,7 +207,13 @@ class NativeSink:
             # Native step 5, read behind their ends.
             if ended:
                 barrier = self._control.append(Record(Kind.BARRIER, txn).encode())
-                reading.up_to(barrier, end_hiding)
+
+                def end_older() -> None:
+                    # A newer attempt may have begun since: its transaction is none to be ended.
+                    reading.history.require_newest(txn)
+                    end_hiding()
+
+                reading.up_to(barrier, end_older)
             reading.history.require_newest(txn)
             self._require_decided(reading.history.last_txn)
             resolves = self._scalable and reading.history.last_txn is None

@@ -216,6 +216,33 @@ def test_of_two_drivers_that_begin_at_once_the_last_record_wins(
     assert others[0].txn in world.coordinator.open
 
 
+def test_a_driver_that_was_overtaken_does_not_end_the_newer_transaction(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.begin_and_write(0)  # its driver is dead
+    append, newer = ControlTopic.append, list[tuple[NativeSink, NativeBatch]]()
+
+    def overtaken(control: ControlTopic, record: bytes, *txn: Any) -> Position:
+        if not newer and Record.decode(record).kind is Kind.BARRIER:
+            newer.append(None)  # type: ignore[arg-type]
+            sink, batch = world.begin_and_write(0)
+            newer[:] = [(sink, batch)]
+            sink.close_batch(batch, {task: f"a{task}" for task in range(TASKS)})
+            # Its commit record lies in its transaction, whose end is on its way.
+            sink._coordinators.add_partitions(TxnBits(*batch.txn), [world.control])
+            committed = Record(Kind.COMMITTED, batch.txn, batch=CommittedBatch(QUERY, 0))
+            append(control, committed.encode(), TxnBits(*batch.txn))
+        return append(control, record, *txn)
+
+    monkeypatch.setattr(control_topic.ControlTopic, "append", overtaken)
+    with pytest.raises(FencedError):
+        world.sink().begin(60_000)
+    [(sink, batch)] = newer
+    assert batch.txn in world.coordinator.open
+    sink.commit(batch, CommittedBatch(QUERY, 0))
+    assert world.committed() == Counter(world.values_of(0))
+
+
 def test_a_task_is_taken_only_when_its_first_rows_are_sent(world: World) -> None:
     batch = world.sink().begin(60_000)
     failing = world.sink().writer(batch, 0, "failing")

@@ -1481,6 +1481,54 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a driver that was overtaken ends the newer one's transaction",
+        "liveness",
+        f"{NATIVE_SINK}::test_a_driver_that_was_overtaken_does_not_end_the_newer_transaction",
+        Edit(
+            NATIVE_SINK_CODE,
+            "                reading.up_to(barrier, end_older)\n",
+            "                reading.up_to(barrier, end_hiding)\n",
+        ),
+    ),
+    mutation(
+        "secrets of a job are arguments of its JVM",
+        "secrets",
+        "tests/job/test_session.py::test_no_secret_is_among_the_arguments_of_the_jvm",
+        Edit(
+            f"{JOB}/session.py",
+            "        if not is_secret or key in _TOO_LATE:\n",
+            "        if True:\n",
+        ),
+    ),
+    mutation(
+        "a job whose last micro-batch fails while it ends has ended well",
+        "silent failure",
+        "tests/job/test_execution.py"
+        "::test_a_micro_batch_that_fails_while_the_job_ends_is_a_failure",
+        Edit(f"{JOB}/execution.py", "    if error is not None:\n        raise error\n", ""),
+    ),
+    mutation(
+        "a refusal overtakes the receipts of its producer",
+        "liveness",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferAppends.java",
+            "isOwn || metadata == null ? reply : answers.next(metadata.getProducerName(), reply)",
+            "reply",
+        ),
+    ),
+    mutation(
+        "a late copy of a broker's step writes what a full store has refused",
+        "INV-9",
+        "tests/store/redis/test_full_store.py"
+        "::test_a_full_store_takes_the_number_of_a_broker_s_step_without_its_records",
+        Edit(
+            f"{LUA}/broker_acks_write.lua",
+            "  redis.call('HSET', KEYS[2], 'step', ARGV[5])\n  return {changed(), 'FULL'}\n",
+            "  return {changed(), 'FULL'}\n",
+        ),
+    ),
+    mutation(
         "a client sends a message again that may be in the log",
         "INV-3",
         f"{CLIENT_PRODUCERS}"
@@ -6219,8 +6267,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/job/test_execution.py::test_a_running_micro_batch_ends_before_the_query_is_stopped",
         Edit(
             f"{JOB}/execution.py",
-            '        while query.status["isTriggerActive"] and time.monotonic() < deadline:\n',
-            "        while False:\n",
+            '    while is_active := query.status["isTriggerActive"]:\n',
+            "    while is_active := False:\n",
         ),
     ),
     mutation(
@@ -6830,7 +6878,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/AckAppend.java",
-            "    if (!isWritten && parts.subscription().conflicts(record)) {\n",
+            "    if (name == null && parts.subscription().conflicts(record)) {\n",
             "    if (false) {\n",
         ),
     ),
@@ -6840,7 +6888,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/AckEnd.java",
-            "    if (commit && type == AckType.Cumulative && !hasLockedUpTo()) {\n",
+            "    if (type == AckType.Cumulative && isOverMeanwhile()) {\n",
             "    if (false) {\n",
         ),
     ),

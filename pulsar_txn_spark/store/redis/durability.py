@@ -358,6 +358,12 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
         problems.append(
             Problem(f"{address}: {', '.join(unread)} could not be read", _MAY_ASK, True)
         )
+    if config.url is not None and info.awaits_file:
+        what = (
+            f"{address}: the append-only file is being written for the first time, so that a "
+            "restart would lose what it acknowledges"
+        )
+        problems.append(Problem(what, _WAIT, True))
     problems += [Problem(hole, "upgrade the server", False) for hole in holes]
     problems += _short_of_memory(info, address)
     return ServerFacts((info.node(address),), (*warnings, *holes), tuple(problems))

@@ -238,6 +238,9 @@ def test_no_rewrite_but_the_first_is_waited_for(due: str) -> None:
     first = info_of(**{due: "1", "aof_base_size": "0", "aof_current_size": "700"})
     with pytest.raises(StoreUnavailableError, match="for the first time"):
         durability.judge(first, "h:6379", REMOTE)
+    [problem] = durability.judge(first, "h:6379", replace(REMOTE, accept_data_loss=True)).problems
+    assert problem.loses_data
+    assert "for the first time" in problem.what
     assert not durability.judge(first, "socket", StoreConfig()).problems
     later = info_of(**{due: "1", "aof_base_size": "90", "aof_current_size": "700"})
     assert not durability.judge(later, "h:6379", REMOTE).problems
