@@ -411,7 +411,7 @@ class AsyncConsumer(_AsyncClosing):
         """Wait until no other task receives; tell whether that was in time."""
         if timeout_s is None:
             return await self._receive_lock.acquire()
-        # A lock that is free waits for tasks that stood there before, too.
+        # Not at once, even if the lock is free: tasks that have waited for it before come first.
         acquiring = asyncio.ensure_future(self._receive_lock.acquire())
         try:
             await asyncio.wait({acquiring}, timeout=timeout_s)

@@ -50,24 +50,21 @@ class Stop:
     Parameters
     ----------
     requested : threading.Event
-    signalled : threading.Event
-        Set by a signal, besides `requested`.
-    at_once : threading.Event
-        Set by a second signal: nothing is waited for.
-    jvm_ends : threading.Event
-        Set by the end of the JVM, besides `requested`.
     over : threading.Event
         Set once the query has ended.
-    is_followed : bool
-        Whether somebody polls these events. Else a second signal interrupts what is done.
+    signals : int
+        How many have come. From the second one on, nothing is waited for.
+    jvm_ends : bool
+        Whether the JVM's own end has requested it.
+    is_polled : bool
+        Whether somebody polls all this. Else a second signal interrupts what is done.
     """
 
     requested: threading.Event = field(default_factory=threading.Event)
-    signalled: threading.Event = field(default_factory=threading.Event)
-    at_once: threading.Event = field(default_factory=threading.Event)
-    jvm_ends: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
-    is_followed: bool = False
+    signals: int = 0
+    jvm_ends: bool = False
+    is_polled: bool = False
 
 
 class MicroBatch:
@@ -175,7 +172,7 @@ def run_job(job: Job, report: Report = lambda _: None) -> None:
         try:
             with _signals(stop):  # once more: SparkContext has put a handler of its own in place
                 run_in(spark, job, report, stop)
-            if stop.jvm_ends.is_set() and not (stop.signalled.is_set() or is_submitted()):
+            if stop.jvm_ends and not (stop.signals or is_submitted()):
                 raise RuntimeError(
                     "the JVM of Spark's driver has ended, and no signal asked for it"
                 )
@@ -258,7 +255,7 @@ def _run_query(
 def _follow(query: StreamingQuery, job: Job, stop: Stop, report: Report) -> None:
     """Report the progress of a query until it ends, or is to end."""
     progress = _Progress(query, report)
-    stop.is_followed = True
+    stop.is_polled = True
     try:
         while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type] # takes fractions
             progress.show()
@@ -270,7 +267,7 @@ def _follow(query: StreamingQuery, job: Job, stop: Stop, report: Report) -> None
         if not stop.requested.is_set() or _StoppedError.__name__ not in str(error):
             raise
     finally:
-        stop.is_followed = False
+        stop.is_polled = False
     progress.show()
 
 
@@ -284,7 +281,7 @@ def _end(query: StreamingQuery, timeout_s: float, stop: Stop) -> None:
     """
     deadline = time.monotonic() + timeout_s
     while is_active := query.status["isTriggerActive"]:
-        if stop.at_once.is_set() or time.monotonic() >= deadline:
+        if stop.signals > 1 or time.monotonic() >= deadline:
             break
         if query.awaitTermination(_POLL_S):  # type: ignore[arg-type] # takes fractions
             return
@@ -328,13 +325,10 @@ def _signals(stop: Stop) -> Iterator[None]:
         return
 
     def request(_signal: int, _frame: FrameType | None) -> None:
-        is_second = stop.signalled.is_set()
-        stop.signalled.set()
+        stop.signals += 1
         stop.requested.set()
-        if is_second:
-            stop.at_once.set()
         # Of an exception here, py4j makes a failure of the call that it interrupts.
-        if is_second and not stop.is_followed:
+        if stop.signals > 1 and not stop.is_polled:
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, request) for number in _STOP_SIGNALS}
@@ -357,7 +351,7 @@ class _Hook:
 
     def run(self) -> None:
         """Request the end, and wait for it."""
-        self._stop.jvm_ends.set()
+        self._stop.jvm_ends = True
         self._stop.requested.set()
         self._stop.over.wait(self._timeout_s)
 

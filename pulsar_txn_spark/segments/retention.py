@@ -488,14 +488,14 @@ class RetentionSweep:
         id_ = segment.ref.id
         assert segment.sealed_at is not None
         # Retention step 1: the children know every subscription before the parent forgets it.
-        made: list[_Inherited] = []
-        handed_over = self._hand_over(topology, segment, made)
+        handed_over = self._hand_over(topology, segment)
         if handed_over is None:
             return False
+        names, made = handed_over
         # Retention step 2.
         self._move(topology, segment, lambda s: replace(s, state=SegmentState.DRAINED))
         # Retention step 3: whoever came in between is seen here, in the step that shuts the door.
-        answer = self._store.segments.retire(id_, segment.sealed_at, handed_over)
+        answer = self._store.segments.retire(id_, segment.sealed_at, names)
         if answer.code is Code.ABSENT:
             # Deleted meanwhile: in the children it came back, and would retain them for ever.
             for cursor in made:
@@ -509,13 +509,13 @@ class RetentionSweep:
         return True
 
     def _hand_over(
-        self, topology: Topology, segment: Segment, made: list[_Inherited]
-    ) -> list[str] | None:
-        """Let the subscriptions of a segment stand in its children; return their names.
+        self, topology: Topology, segment: Segment
+    ) -> tuple[list[str], list[_Inherited]] | None:
+        """Let the subscriptions of a segment stand in its children.
 
-        Adds to `made` the cursors that this has made. None if another sweep, which took this one
-        for dead, has deleted the segment. Also if a query's start has come to the segment, but not
-        to its children.
+        Returns their names, and the cursors that this has made. None if another sweep, which took
+        this one for dead, has deleted the segment. Also if a query's start has come to the segment,
+        but not to its children.
         """
         topology = self._read(str(topology.topic)) or topology
         segments = topology.readable
@@ -524,6 +524,7 @@ class RetentionSweep:
             return None
         needed = needs(topology, retained)
         here = retained[segment.ref.id]
+        made: list[_Inherited] = []
         for name, query in here.queries.items():
             for child in segment.children:
                 # One that is further already must not come back to rows that it was not to read.
@@ -535,7 +536,7 @@ class RetentionSweep:
                     )
                     if answer.code is Code.OK:
                         made.append(_Inherited(child, name, query, source))
-        return list(here.queries)
+        return list(here.queries), made
 
     def _erase(self, topology: Topology, segment: Segment) -> None:
         # Retention step 4: from here on no reader looks for the log.

@@ -690,7 +690,7 @@ class BatchTransactions:
         records = self._store.queries.read_plans(key.query, str(key.batch))
         plans = [ReadPlan.parse(record) for record in records.values()]
         marks = {plan.execution_id for plan in plans if plan.incomplete}
-        if execution_id in marks and execution_id and not attempt.replay:
+        if execution_id and execution_id in marks and not attempt.replay:
             raise DataLossError(
                 f"rows of batch {key.batch} of query {key.query} were deleted after other sinks "
                 f"had committed it, and sink {key.sink!r} has not written it yet. From what is "

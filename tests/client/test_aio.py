@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -264,6 +265,10 @@ def test_tasks_that_receive_at_the_same_time_share_the_messages(run: Run, servic
     run(scenario)
 
 
+def hold(go: threading.Event) -> None:
+    assert go.wait(PATIENCE_S)
+
+
 def test_what_is_sent_while_a_transaction_is_being_ended_is_refused(
     run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,8 +284,7 @@ def test_what_is_sent_while_a_transaction_is_being_ended_is_refused(
         for number, end in enumerate(ends):
             txn, go = client.new_txn(), threading.Event()
             await producer.send(f"{number}", txn=txn)
-            before = txn._pool.begin(lambda go=go: go.wait(PATIENCE_S) and None)  # type: ignore[misc]
-            txn._begun = before  # an earlier call, behind which the end waits
+            txn._begun = txn._pool.begin(partial(hold, go))  # an earlier call, which the end awaits
             ending = asyncio.ensure_future(end(txn))
             await asyncio.sleep(0)
             with pytest.raises(TransactionConflictError, match="commit or abort was begun"):

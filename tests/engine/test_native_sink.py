@@ -221,12 +221,12 @@ def test_a_driver_that_was_overtaken_does_not_end_the_newer_transaction(
 ) -> None:
     world.begin_and_write(0)  # its driver is dead
     append, newer = ControlTopic.append, list[tuple[NativeSink, NativeBatch]]()
+    first = iter([True])
 
     def overtaken(control: ControlTopic, record: bytes, *txn: Any) -> Position:
-        if not newer and Record.decode(record).kind is Kind.BARRIER:
-            newer.append(None)  # type: ignore[arg-type]
+        if Record.decode(record).kind is Kind.BARRIER and next(first, False):
             sink, batch = world.begin_and_write(0)
-            newer[:] = [(sink, batch)]
+            newer.append((sink, batch))
             sink.close_batch(batch, {task: f"a{task}" for task in range(TASKS)})
             # Its commit record lies in its transaction, whose end is on its way.
             sink._coordinators.add_partitions(TxnBits(*batch.txn), [world.control])

@@ -1518,6 +1518,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "of two aborts of a cumulative acknowledgement at once one ends in an error for good",
+        "liveness",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/AckEnd.java",
+            "return commit ? !hasLockedUpTo() : parts.subscription().lockedUpTo() == null;",
+            "return commit && !hasLockedUpTo();",
+        ),
+    ),
+    mutation(
+        "an acknowledgement that a full store has refused counts as written",
+        "INV-9",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/AckSteps.java",
+            "      batch.requests.forEach(request -> request.notWritten(unavailable(why)));\n",
+            "",
+        ),
+    ),
+    mutation(
         "a late copy of a broker's step writes what a full store has refused",
         "INV-9",
         "tests/store/redis/test_full_store.py"
@@ -1551,7 +1571,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STARTS}::test_a_sink_that_writes_sometimes_does_not_commit_what_is_left_of_a_batch",
         Edit(
             f"{TXN}/batch.py",
-            "        if execution_id in marks and execution_id and not attempt.replay:\n",
+            "        if execution_id and execution_id in marks and not attempt.replay:\n",
             "        if False:\n",
         ),
     ),

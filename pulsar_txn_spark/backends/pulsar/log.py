@@ -615,8 +615,8 @@ class PulsarSegmentLog(Closing):
 
         A search that took it for an old one would pass over all that lies before it.
         """
-        there = self._admin.managed_ledger(segment.log_name).ledgers
-        if any(ledger.id == at.ledger for ledger in there):
+        # Ledgers go whole and from the beginning.
+        if self._admin.managed_ledger(segment.log_name).first_ledger <= at.ledger:
             raise SegmentLogUnavailableError(
                 f"the broker cannot read entry {at} of segment {segment.id} "
                 f"({segment.log_name}), so that nobody can tell when it was published. Nothing was "

@@ -240,7 +240,7 @@ def _as_segment_answer(reply: list[Any]) -> SegmentAnswer:
     return SegmentAnswer(
         code,
         TxnId.parse(text(reply[2])) if code is Code.PENDING else None,
-        tuple(map(text, reply[2:])) if code is Code.ABSENT else (),
+        tuple(map(text, reply[2])) if code is Code.ABSENT else (),
     )
 
 

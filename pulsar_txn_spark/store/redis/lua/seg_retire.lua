@@ -9,7 +9,7 @@
 --    {seq, 'PENDING', TxnId}                  a transaction has a pin or a pending ack
 --    {seq, 'CURSOR', released, subscription}  it has not read all of it, or may read it again
 --    {seq, 'UNCLAIMED', subscription}         it does not stand in the children yet
---    {seq, 'ABSENT', subscriptions...}        they were deleted since they came to the children
+--    {seq, 'ABSENT', {subscription, ...}}     they were deleted since they came to the children
 if retired then
   return {seq, 'ALREADY'}
 end
@@ -42,8 +42,7 @@ for name in pairs(handed_over) do
   end
 end
 if #absent > 0 then
-  table.sort(absent)
-  return {seq, 'ABSENT', unpack(absent, 1, 100)}
+  return {seq, 'ABSENT', absent}
 end
 local contains = redis.call('HEXISTS', KEYS[4], 'contains-txn') == 1
 let_through()
