@@ -311,6 +311,11 @@ class MetricsServer(Closing):
         """Where Prometheus finds it."""
         return f"http://{self.host}:{self.port}/metrics"
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it serves no more."""
+        return self._closed
+
     def show(self, components: Components) -> None:
         """Show the metrics of a store. Idempotent."""
         self._stores.stores.setdefault(components.store.identity.uuid, StoreMetrics(components))
@@ -361,7 +366,7 @@ def serve(components: Components, port: int, host: str = DEFAULT_HOST) -> Metric
     """Like :func:`serve_metrics`, for a store that is open."""
     with _servers_lock:
         server = _servers.get(os.getpid())
-        if server is None:
+        if server is None or server.is_closed:
             server = _servers[os.getpid()] = MetricsServer(host, port)
             _LOG.info("metrics at %s", server.url)
         elif port not in (0, server.port):

@@ -606,6 +606,15 @@ def test_a_process_has_one_endpoint_and_shows_every_store_there(
     assert up.labels["cluster"]
 
 
+def test_metrics_are_served_again_after_the_endpoint_was_closed(
+    redis_path: str, redis_client: redis.Redis, serving: None
+) -> None:
+    with serve_metrics({"store.path": redis_path}) as first:
+        assert fetch(first.url)
+    again = serve_metrics({"store.path": redis_path})
+    assert fetch(again.url)["pulsar_txn_store_up"].samples
+
+
 def test_scrapers_that_come_together_cost_as_much_as_one(run: Components) -> None:
     store = prometheus.StoreMetrics(run)
     store.families()

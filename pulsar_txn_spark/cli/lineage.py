@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
+
+_WIDEST = 3 * 40  # columns of a row's lines
 
 _BAR = {
     SegmentState.PLANNED: "┄",
@@ -16,31 +20,28 @@ _BAR = {
 def lineage(topology: Topology) -> list[tuple[str, Segment]]:
     """Return each segment once, with its lines of the tree, parents before their children.
 
-    A merged segment is drawn below the last of its parents. JSON has all of them.
+    A merged segment is drawn below the last of its parents. JSON has all of them. What lies deeper
+    than 40 generations is drawn as if it were the fortieth.
     """
     by_id = topology.by_id
     drawn: set[str] = set()
     rows: list[tuple[str, Segment]] = []
-
-    def hang(segment: Segment, lines: str, branch: str) -> None:
+    roots = (segment for segment in topology.segments if not segment.parents)
+    waiting = [(root, "", "") for root in _from_the_last(roots)]
+    while waiting:
+        segment, lines, branch = waiting.pop()
         rows.append((lines + branch, segment))
         drawn.add(segment.ref.id)
-        ready = sorted(
-            (
-                child
-                for child in (by_id[id_] for id_ in segment.children)
-                if child.ref.id not in drawn and drawn.issuperset(child.parents)
-            ),
-            key=lambda child: child.hash_start,
-        )
-        below = lines + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
-        for child in ready:
-            hang(child, below, "└─ " if child is ready[-1] else "├─ ")
-
-    for root in sorted(topology.segments, key=lambda segment: segment.hash_start):
-        if not root.parents:
-            hang(root, "", "")
+        below = (lines + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch])[:_WIDEST]
+        children = (by_id[id_] for id_ in segment.children)
+        ready = _from_the_last(child for child in children if drawn.issuperset(child.parents))
+        last = ready[:1]
+        waiting += [(child, below, "└─ " if child in last else "├─ ") for child in ready]
     return rows
+
+
+def _from_the_last(segments: Iterable[Segment]) -> list[Segment]:
+    return sorted(segments, key=lambda segment: segment.hash_start, reverse=True)
 
 
 def bar(segment: Segment, width: int) -> str:

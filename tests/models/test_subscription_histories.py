@@ -186,6 +186,9 @@ class History:
         self.countdown = 0
         self.moves: list[CursorMove] = []
         self.busy: set[str] = set()
+        self.deleted: set[str] = set()
+        self.handing_over = self.dying = self.start_dies = False
+        self.deleted_amid = 0
         for topic in TOPICS:
             self.run.topics.create(topic, 1 + seed % 2)
             retention = Retention(size_bytes=0).serialize()
@@ -254,7 +257,9 @@ class History:
 
     def sweep(self) -> None:
         sweeper, report = self.run.sweeper(0), SweepReport()
+        self.handing_over = True
         done = self.run.retention().sweep(lambda segment: sweeper.settle(segment, report))
+        self.handing_over = False
         assert done.failed == {}
         assert report.stuck == ()
 
@@ -266,11 +271,14 @@ class History:
             self.run.retention()._readable_to,
             "the one that dies",
         )
+        self.dying = True
         try:
             mortal.sweep(lambda _: None)
         except Crash:
             for topic in TOPICS:
                 self.run.store.topics.change_property(str(topic), "__upkeep", None)
+        finally:
+            self.dying = False
 
     def collect(self) -> None:
         assert self.run.sweeper(0).sweep().stuck == ()
@@ -334,9 +342,14 @@ class History:
 
     def subscribe(self) -> None:
         """Start a query or a client with a new subscription."""
-        if len(self.live) >= MOST_QUERIES:
+        if len(self.live) >= MOST_QUERIES or self.beginning is not None or self.start_dies:
             return
-        name = f"sub-{next(self.names)}"
+        again = self.deleted - self.busy
+        if again and self.random.random() < 0.5:
+            name = self.random.choice(sorted(again))
+            self.deleted.remove(name)
+        else:
+            name = f"sub-{next(self.names)}"
         start = self.random.choice(["earliest", "latest"])
         with self.stretch(name, start) as self.beginning:
             self.owner[name] = self.reader(name, start)
@@ -385,8 +398,10 @@ class History:
                 return answers
 
             dies = mock.patch.object(RedisSubscriptionStore, "create_cursors", dying)
+            self.start_dies = True
             with dies, contextlib.suppress(Killed):
                 query.reader.initialOffset()
+            self.start_dies = False
             query.restart()
             if self.beginning is not None:
                 self.beginning.begun |= self.known_in(name)
@@ -499,6 +514,9 @@ class History:
         if reader is not None:
             reader.leave()
         self.over.append(self.live.pop(name))
+        if not self.dying:  # else nobody takes back what was handed over to a child (operations.md)
+            self.deleted.add(name)
+        self.deleted_amid += self.handing_over
 
     def administer(self, name: str, act: Callable[[str], None]) -> None:
         """Nobody who is dead is in the way; and who reads meanwhile is not either, for long."""
@@ -529,7 +547,7 @@ class History:
         self.countdown -= 1
         if self.countdown == 0:
             turns = [self.write, self.change, self.read, self.sweep, self.collect, self.begin]
-            self.random.choice(turns)()
+            self.random.choice([*turns, self.delete, self.subscribe])()
 
     # -- a life --------------------------------------------------------------------------------
 
@@ -559,6 +577,7 @@ class History:
         for stretch in self.live.values():
             stretch.require(whole=True)
         self.require_one_owner()
+        self.require_deleted()
 
     def play_starts(self) -> None:
         """Start subscriptions where segments change and go, and read each of them to the end."""
@@ -589,6 +608,13 @@ class History:
                 cursors = self.run.store.subscriptions.read_cursors(ids, name)
                 owners = {cursor.query for cursor in cursors if cursor is not None}
                 assert owners, f"{name} is not known in {topic}"
+
+    def require_deleted(self) -> None:
+        """Nothing is left of a deleted subscription, also where a sweep was handing it over."""
+        for topic in TOPICS:
+            for segment in self.run.topics.require(topic).readable:
+                left = self.deleted & set(self.run.store.subscriptions.names(segment.ref.id))
+                assert not left, f"{left} of {segment.ref.id}"
 
 
 @pytest.fixture

@@ -673,6 +673,24 @@ def test_one_topic_that_cannot_be_finished_does_not_keep_a_sweep_from_the_others
     assert str(TOPIC) in stuck
 
 
+def test_a_lineage_of_thousands_of_generations_is_drawn(run: Components) -> None:
+    topology = run.topics.require(TOPIC)
+    [first] = topology.segments
+    names = [f"{TOPIC.path}/{topology.instance_id}/0000-ffff-{number}" for number in range(3_000)]
+    chain = [
+        replace(
+            first,
+            ref=replace(first.ref, id=name),
+            parents=tuple(names[number - 1 : number]) if number else (),
+            children=tuple(names[number + 1 : number + 2]),
+        )
+        for number, name in enumerate(names)
+    ]
+    rows = lineage(replace(topology, segments=tuple(chain)))
+    assert [segment.ref.id for _, segment in rows] == names
+    assert max(len(lines) for lines, _ in rows) <= 3 * 41
+
+
 def test_a_drawing_has_each_segment_once_and_below_all_of_its_parents(run: Components) -> None:
     changes = run.topics.changes
     changes.split(TOPIC, "0")
