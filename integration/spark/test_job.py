@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -18,16 +19,18 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import DataFrame
 
 import pulsar_txn_spark
 from integration.support.spark import NO_PANDAS_3, QUERY_SECONDS, Lab, until
 from pulsar_txn_spark.cli import job_script
 from pulsar_txn_spark.errors import JobFileError, JobNotReadyError
-from pulsar_txn_spark.job import Job, load
+from pulsar_txn_spark.job import Job, execution, load
 from pulsar_txn_spark.job.analysis import analyze, unreachable
 from pulsar_txn_spark.job.avro import PACKAGE
 from pulsar_txn_spark.job.execution import Stop, require_ready, run_in
 from pulsar_txn_spark.job.explanation import explanation_of
+from pulsar_txn_spark.job.views import MALFORMED, decoded
 from pulsar_txn_spark.steps import FAULT, FAULT_FILE, FAULT_PGID, Phase, Step
 from tests.support.pages import snippet, snippets
 
@@ -209,9 +212,46 @@ SELECT window.start AS start, count(*) AS flights FROM flights GROUP BY window(t
     assert [row["flights"] for row in bench.values(bench.out)] == [2]
 
 
+@pytest.mark.long
+def test_a_static_source_keeps_the_rows_of_the_first_micro_batch_since_the_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = bench.lab.folder / "files"
+    files.mkdir()
+
+    def add(carrier: str) -> None:
+        bench.lab.produce(bench.other, json.dumps({"carrier": carrier}))
+        (files / f"{carrier}.json").write_text(json.dumps({"carrier": carrier}))
+
+    add("AA")
+    bench.produce(*FLIGHTS[:2])
+    job = bench.job(
+        SOURCE + 'maxMessagesPerTrigger = "1"\n',
+        SOURCE.replace("flights", "topic").replace('topic = "{source}"\nsubscription = "s"', "")
+        + 'topic = "{other}"\nstream = false\n',
+        '[[source]]\nname = "files"\nformat = "json"\npath = "{folder}/files"\n'
+        'schema = "carrier STRING"\n',
+        SINK,
+        """sql = \"\"\"SELECT flights.id, t.carrier AS topic, f.carrier AS file FROM flights
+        LEFT JOIN topic t USING (carrier) LEFT JOIN files f USING (carrier)\"\"\"\n""",
+    )
+    write = execution.MicroBatch.write
+
+    def then_add(batch: Any, df: DataFrame, batch_id: int) -> None:
+        write(batch, df, batch_id)
+        add("BB" if batch_id == 0 else "CC")
+
+    monkeypatch.setattr(execution.MicroBatch, "write", then_add)
+    bench.run(job)
+    assert bench.values(bench.out) == [{"id": 1, "topic": "AA", "file": "AA"}, {"id": 2}]
+    bench.produce({"id": 4, "carrier": "BB"})
+    bench.run(job)
+    assert bench.values(bench.out)[2:] == [{"id": 4, "topic": "BB", "file": "BB"}]
+
+
 def test_malformed_rows_stop_the_job_or_are_kept(bench: Bench) -> None:
     bench.lab.produce(bench.source, '{"id": 1}', "no json")
-    with pytest.raises(Exception, match="MALFORMED_RECORD_IN_PARSING"):
+    with pytest.raises(Exception, match=r"malformed: .* JSON document.*no json"):
         bench.run(bench.job(SOURCE, SINK, '[[step]]\nname = "s"\nsql = "SELECT id FROM flights"\n'))
     assert bench.values(bench.out) == []
     job = bench.job(
@@ -230,6 +270,23 @@ sql = "SELECT __malformed AS value FROM flights WHERE __malformed IS NOT NULL"
     bench.run(job)
     assert bench.values(bench.out) == [{"id": 1}]
     assert bench.lab.visible(bench.other) == ["no json"]
+
+
+@pytest.mark.parametrize("value", ["", " ", '{"id": 1}\n{"id": 2}', '{"id": 1}]', "null", "[]"])
+def test_what_is_not_one_json_document_is_malformed(bench: Bench, value: str) -> None:
+    source = bench.job(SOURCE.replace("id BIGINT", "id DOUBLE"), SINK).sources[0]
+    values = [{"value": text} for text in ('{"id": 1}', value, ' {"id": NaN} \n', None)]
+    frame = bench.lab.spark.createDataFrame(values, "value STRING")
+    kept = decoded(frame, replace(source, keep_malformed=True)).collect()
+    assert [row[MALFORMED] for row in kept] == [None, value, None, None]
+    first, _, second, without_value = kept
+    assert first.id == 1
+    assert math.isnan(second.id)
+    assert without_value.id is None
+    with pytest.raises(Exception, match=r"(?i)malformed"):
+        decoded(frame, source).collect()
+    good = decoded(frame.where("value IS NULL OR value LIKE '%NaN%'"), source).collect()
+    assert [row.carrier for row in good] == [None, None]
 
 
 def test_a_batch_writes_all_topics_in_one_transaction(bench: Bench) -> None:
@@ -516,6 +573,11 @@ def test_all_guarantees_hold_for_a_job_that_takes_none_away(bench: Bench) -> Non
             {SINK: SINK + '\n[[sink]]\nname = "files"\nformat = "json"\npath = "x"\n'},
             "all sinks together",
             "files: an external sink",
+        ),
+        (
+            {STEP: '[[source]]\nname = "dim"\ntopic = "{source}"\nstream = false\n' + STEP},
+            "current static sources",
+            "dim: Spark plans a static source once",
         ),
     ],
 )

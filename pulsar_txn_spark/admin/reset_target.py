@@ -13,6 +13,7 @@ from pulsar_txn_spark.errors import OptionError, SegmentNotFoundError
 from pulsar_txn_spark.options import parse_time_ms
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.store.records import CursorStart
 
@@ -34,11 +35,14 @@ class ResetTarget:
         Time since 1970 in milliseconds; what was published before counts as acknowledged.
     positions : mapping of str to Position, optional
         By segment.
+    topic : str, optional
+        The topic that the positions are of, where they name it.
     """
 
     word: str = ""
     before_ms: int | None = None
     positions: Mapping[str, Position] | None = None
+    topic: str = ""
 
     @classmethod
     def parse(cls, to: ResetTo) -> Self:
@@ -64,7 +68,8 @@ class ResetTarget:
                 return cls(before_ms=_milliseconds(_time(to)))
         else:
             parsed = to
-        return cls(positions=_positions(parsed))
+        topic, by_segment = _topic_of(parsed)
+        return cls(positions=_positions(by_segment), topic=topic)
 
     def leaves(self, segment: Segment) -> bool:
         """Tell whether a cursor stays where it is."""
@@ -99,7 +104,7 @@ class ResetTarget:
         return None if named is None else CursorStart(named)
 
     def checked(self, components: Components, topology: Topology) -> Self:
-        """Refuse positions of segments that do not exist, or behind what is committed.
+        """Refuse positions of other topics or segments, or behind what is committed.
 
         Raises
         ------
@@ -107,10 +112,15 @@ class ResetTarget:
         """
         if self.positions is None:
             return self
+        if self.topic and self.topic != str(topology.topic):
+            raise OptionError(
+                f"the positions are of topic {self.topic}, but the subscription is of "
+                f"{topology.topic}. Nothing was changed"
+            )
         readable = {segment.ref.id: segment for segment in topology.readable}
         positions = {}
         for name, position in self.positions.items():
-            segment = topology.segment(name.rpartition("/")[2])
+            segment = topology.segment(name)
             if segment.ref.id not in readable:
                 raise _without_log(topology, segment, readable.keys())
             try:
@@ -182,20 +192,35 @@ def _milliseconds(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
+_EXPECTED = 'expected positions like {"<segment>": "ledger:entry"}'
+
+
+def _topic_of(tree: object) -> tuple[str, object]:
+    """Return a topic's full name, and its positions by segment, as in the source's offsets.
+
+    The name is empty where the positions do not stand in a topic.
+    """
+    if not isinstance(tree, Mapping) or not any(isinstance(v, Mapping) for v in tree.values()):
+        return "", tree
+    if len(tree) > 1:
+        raise OptionError(
+            f"where to reset a subscription: expected the positions of one topic, found "
+            f"{', '.join(map(str, tree))}"
+        )
+    [(name, by_segment)] = tree.items()
+    return str(TopicName.of_any_domain(str(name))), by_segment
+
+
 def _positions(tree: object) -> dict[str, Position]:
-    """Read positions by segment, or by topic and segment as in the source's offsets."""
-    expected = 'expected positions like {"<segment>": "ledger:entry"}'
+    """Read positions by segment."""
     if not isinstance(tree, Mapping) or not tree:
-        raise OptionError(f"where to reset a subscription: {expected}, found {tree!r}")
-    nested = [value for value in tree.values() if isinstance(value, Mapping)]
-    if len(nested) == len(tree) == 1:
-        return _positions(nested[0])
+        raise OptionError(f"where to reset a subscription: {_EXPECTED}, found {tree!r}")
     positions = {}
     for name, value in tree.items():
         try:
             positions[str(name)] = _position(value)
         except ValueError as error:
-            raise OptionError(f"the position of segment {name!r}: {expected} ({error})") from error
+            raise OptionError(f"the position of segment {name!r}: {_EXPECTED} ({error})") from error
     return positions
 
 

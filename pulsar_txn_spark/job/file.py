@@ -293,7 +293,7 @@ class _Reader:
             options=options,
             decode=decode,
             schema=self._schema(table, decode),
-            keep_malformed=table.text("malformed") == "keep",
+            keep_malformed=(table.text("malformed") or "").lower() == "keep",
             watermark=self._watermark(table),
         )
 

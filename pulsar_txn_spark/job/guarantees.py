@@ -56,6 +56,7 @@ def guarantees_of(views: Views, rows: Mapping[str, DataFrame]) -> Iterator[Guara
     yield _input(job)
     yield _order(job, views, frame, rows)
     yield _repeatable(job, frame, rows)
+    yield from _current(job)
     yield from _place(job)
 
 
@@ -213,6 +214,17 @@ def _repeatable(job: Job, frame: DataFrame | None, rows: Mapping[str, DataFrame]
             name, Verdict.UNKNOWN, f"{', '.join(python)}: Spark cannot tell for Python functions"
         )
     return Guarantee(name, Verdict.YES, "all functions give the same value again")
+
+
+def _current(job: Job) -> Iterator[Guarantee]:
+    static = [source.name for source in job.sources if not source.stream]
+    if static and not job.is_batch:
+        yield Guarantee(
+            "current static sources",
+            Verdict.NO,
+            f"{', '.join(static)}: Spark plans a static source once, in the first micro-batch "
+            "since the start",
+        )
 
 
 def _place(job: Job) -> Iterator[Guarantee]:

@@ -37,7 +37,7 @@ class KeyChecks:
 
     def check_keys(self, table: Table) -> None:
         """Check the keys of the table itself: their types, their words, and what is missing."""
-        for key, entry in table.entries.items():
+        for key, entry in list(table.entries.items()):  # some are put anew on the way
             name, _, rest = key.partition(".")
             known = table.section.key(name)
             if known is None:

@@ -173,7 +173,7 @@ SECTIONS: tuple[Section, ...] = (
             Key(
                 "stream",
                 Kind.FLAG,
-                "Whether it is read as a stream. A static source is read anew in each micro-batch.",
+                "Whether it is read as a stream. A static source is read once per start.",
                 default='true for pulsar_txn, false for others; false with `trigger = "batch"`',
             ),
             Key(

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     StringType,
     StructField,
@@ -38,6 +39,13 @@ from pulsar_txn_spark.spark.rows import (
 
 MALFORMED = "__malformed"
 """The column that `malformed = "keep"` adds."""
+
+_TEXT = "__text"
+_SPACE = " \t\r\n"
+_NOT_SINGLE = (
+    "malformed: a message has to be one JSON document, not empty and with nothing behind it. "
+    'malformed = "keep" keeps such messages apart. It begins with: '
+)
 
 _UNWRITABLE = (MESSAGE_ID, PUBLISH_TIME, *METADATA_COLUMNS)
 """The log gives them anew: a sink leaves them out."""
@@ -225,12 +233,40 @@ def decoded(frame: DataFrame, source: Source) -> DataFrame:
     if source.decode == "string":
         return frame.withColumn(VALUE, text)
     schema = columns_of(source.schema or "")
-    options = {"mode": "FAILFAST"}
-    if source.keep_malformed:
-        schema = StructType([*schema.fields, StructField(MALFORMED, StringType())])
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
-    parsed = frame.withColumn(VALUE, f.from_json(text, schema, options))
-    return parsed.select(f"{VALUE}.*", *(name for name in frame.columns if name != VALUE))
+    rest = [name for name in frame.columns if name != VALUE]
+    single = _is_single_json(text)
+    if not source.keep_malformed:
+        error = f.raise_error(f.concat(f.lit(_NOT_SINGLE), f.left(text, f.lit(200))))
+        checked = f.when(text.isNull() | single, text).otherwise(error.cast("string"))
+        parsed = frame.withColumn(VALUE, f.from_json(checked, schema, {"mode": "FAILFAST"}))
+        return parsed.select(f"{VALUE}.*", *rest)
+    schema = StructType([*schema.fields, StructField(MALFORMED, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+    json = f.when(single, f.from_json(text, schema, options))
+    parsed = frame.withColumns({_TEXT: text, VALUE: json})
+    # Of what is not parsed at all, the text is kept; a message without a value has none.
+    refused = f.when(f.col(VALUE).isNull(), f.col(_TEXT)).otherwise(f.col(f"{VALUE}.{MALFORMED}"))
+    names = [f"{VALUE}.`{name}`" for name in schema.names[:-1]]
+    return parsed.select(*names, refused.alias(MALFORMED), *rest)
+
+
+def _is_single_json(text: Column) -> Column:
+    """Tell whether a text is one JSON document: `from_json` passes over what follows the first.
+
+    An empty text is none; `from_json` would return no error for it, and no columns.
+    """
+    # The first closing brace is the end of the text: nothing can follow. The rest costs as much as
+    # from_json itself.
+    to_brace = f.octet_length(f.substring_index(text, "}", 1))
+    is_flat = to_brace + f.lit(1) == f.octet_length(text)
+    wrapped = f.concat(f.lit("["), text, f.lit("]"))
+    # The first counts quickly, and knows no NaN; the second knows all that from_json takes.
+    counted = f.json_array_length(wrapped)
+    parsed = f.size(f.from_json(wrapped, ArrayType(StringType())))
+    # What closes the bracket by itself ends with one.
+    return is_flat | (
+        f.coalesce(counted, parsed).eqNullSafe(1) & ~f.rtrim(text, f.lit(_SPACE)).endswith("]")
+    )
 
 
 def columns_of(ddl: str) -> StructType:

@@ -296,6 +296,31 @@ def test_a_subscription_is_reset_to_a_position(run: Components, options: dict[st
         assert stands(run) == (at(1), "")
 
 
+def test_a_reset_refuses_positions_of_another_topic_or_of_an_earlier_life(
+    run: Components, options: dict[str, str]
+) -> None:
+    admin, other = Admin(options), TopicName.parse("other")
+    run.topics.create(other, 1)
+    earlier = segment(run)
+    descriptor = earlier.rpartition("/")[2]
+    admin.delete_topic(NAME)
+    run.topics.create(TOPIC, 1)
+    write(run, b"a", b"b", b"c")
+    claim(run)
+    foreign = run.topics.require(other).segments[0].ref.id
+    for to, said in (
+        ({str(other): {descriptor: "1:1"}}, f"are of topic {other}, but"),
+        ({NAME: {descriptor: "1:1"}, str(other): {descriptor: "1:1"}}, "positions of one topic"),
+        ({foreign: "1:1"}, f"has no segment '{foreign}'"),
+        ({earlier: "1:1"}, f"has no segment '{earlier}'"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(said)):
+            admin.reset_subscription(NAME, SUB, to=json.dumps(to))
+        assert stands(run) == (EARLIEST, "q")
+    admin.reset_subscription(NAME, SUB, to=json.dumps({"administered": {descriptor: "1:1"}}))
+    assert stands(run) == (at(1), "")
+
+
 def test_a_reset_never_goes_behind_what_retention_lets_go_meanwhile(
     run: Components, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,12 @@ def test_settings_of_spark_may_do_without_their_prefix(loader: Loader) -> None:
     }
 
 
+def test_words_are_matched_without_regard_to_case(loader: Loader) -> None:
+    assert (
+        loader(('decode = "json"', 'decode = "JSON"\nmalformed = "Keep"')).sources[0].keep_malformed
+    )
+
+
 def test_several_topics_may_be_a_list(loader: Loader) -> None:
     job = loader(('topic = "flights"', 'topics = ["a", "b"]'))
     assert job.sources[0].options["topics"] == "a,b"

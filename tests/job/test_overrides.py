@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,24 @@ def test_variables_of_the_environment_override_the_file(loader: Loader) -> None:
     assert source.options["topic"] == "other"
     assert source.watermark is not None
     assert (source.watermark.column, source.watermark.delay) == ("time", "1 minute")
+
+
+def test_a_flag_or_a_list_from_outside_means_what_it_means_in_the_file(loader: Loader) -> None:
+    job = loader(
+        environment={"PULSAR_TXN__JOB__PERSIST": "True"},
+        overrides=["job.pyFiles=a.py, b.py", "source.flights.stream=true"],
+    )
+    assert job.persist
+    assert [Path(name).name for name in job.py_files] == ["a.py", "b.py"]
+    assert job.sources[0].stream
+
+
+@pytest.mark.parametrize("further", range(8))
+def test_a_flag_as_a_text_hides_no_mistake_behind_it(complaints: Complaints, further: int) -> None:
+    options = "".join(f'pulsar.reader.x{n} = "y"\n' for n in range(further))
+    after = f'[[source]]\nstream = "true"\ndecode = "jsn"\n{options}'
+    found = complaints(('decode = "json"\n', ""), ("[[source]]\n", after))
+    assert any("'decode' cannot be 'jsn'" in text for text in found)
 
 
 def test_a_variable_is_taken_as_it_stands(loader: Loader) -> None:

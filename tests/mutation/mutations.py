@@ -6387,6 +6387,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a reset takes the position of another topic's segment",
+        "INV-12",
+        f"{ADMINS}::test_a_reset_refuses_positions_of_another_topic_or_of_an_earlier_life",
+        Edit(
+            "pulsar_txn_spark/admin/reset_target.py",
+            "topology.segment(name)",
+            'topology.segment(name.rpartition("/")[2])',
+        ),
+    ),
+    mutation(
+        "a reset takes the positions of another topic",
+        "INV-12",
+        f"{ADMINS}::test_a_reset_refuses_positions_of_another_topic_or_of_an_earlier_life",
+        Edit(
+            "pulsar_txn_spark/admin/reset_target.py",
+            "if self.topic and self.topic != str(topology.topic):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a query starts at a position of an earlier life of its topic",
+        "INV-12",
+        f"{STARTS}::test_positions_by_the_id_of_an_earlier_life_of_a_topic_are_refused",
+        Edit(
+            f"{SOURCE_CODE}/offset_options.py",
+            ' or ("/" in name and name != segments[key].id)',
+            "",
+        ),
+    ),
+    mutation(
         "a reset to a time skips what an open transaction hides",
         "INV-13",
         f"{ADMINS}::test_what_is_not_decided_yet_is_not_skipped_however_old_it_is",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Offsets, Options, Times
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.source.offsets import SegmentKey
 
@@ -74,14 +75,16 @@ def with_descendants(offsets: Offsets, topologies: Mapping[str, Topology]) -> Of
 
 
 def resolve_positions(
-    offsets: Offsets, segments: Collection[SegmentKey], default: Callable[[SegmentKey], Position]
+    offsets: Offsets,
+    segments: Mapping[SegmentKey, SegmentRef],
+    default: Callable[[SegmentKey], Position],
 ) -> dict[SegmentKey, Position]:
     """Return an option's position in each segment.
 
     Parameters
     ----------
     offsets : Offsets
-    segments : collection of SegmentKey
+    segments : mapping of SegmentKey to SegmentRef
         Those that the query reads.
     default : callable
         Returns the position in a segment that the option does not name.
@@ -89,17 +92,18 @@ def resolve_positions(
     Raises
     ------
     OptionError
-        If it names a topic or segment that is not read.
+        If it names a topic or segment that is not read. So is an id from before the topic was
+        deleted and created again.
     """
     positions: dict[SegmentKey, Position] = {}
     for topic, by_segment in offsets.positions.items():
         for name, position in by_segment.items():
             key = (topic, name.rpartition("/")[2])
-            if key not in segments:
+            if key not in segments or ("/" in name and name != segments[key].id):
                 known = ", ".join(sorted(d for t, d in segments if t == topic)) or "none"
                 raise OptionError(
                     f"the offsets name segment {name!r} of {topic}, which is not read here "
-                    f"(its segments: {known})"
+                    f"(its segments: {known}). An id is of one topic, until that is deleted"
                 )
             positions[key] = position
     return {key: positions.get(key) or default(key) for key in segments}

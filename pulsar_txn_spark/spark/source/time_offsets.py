@@ -135,9 +135,9 @@ def _require_read(option: str, times: Times, topologies: Mapping[str, Topology])
                 f"{option} names topic {topic}, which is not read here (topics: "
                 f"{', '.join(topologies) or 'none'})"
             )
-        known = {segment.descriptor for segment in topology.segments}
+        known = topology.by_descriptor.keys()
         for name in own if isinstance(own, Mapping) else ():
-            if name.rpartition("/")[2] not in known:
+            if name not in known | topology.by_id.keys():
                 raise OptionError(
                     f"{option} names segment {name!r} of {topic}, which is not read here (its "
                     f"segments: {', '.join(sorted(known))})"

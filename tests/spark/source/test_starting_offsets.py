@@ -230,6 +230,24 @@ def test_only_what_descends_from_a_named_segment_is_read_from_its_beginning(
     assert other["p"] == str(run.log.last_confirmed(run.topics.require(B).segments[0].ref))
 
 
+def test_positions_by_the_id_of_an_earlier_life_of_a_topic_are_refused(
+    run: Components, query: Make
+) -> None:
+    create(run, A)
+    earlier = run.topics.require(A).segments[0].ref.id
+    run.topics.delete(A)
+    create(run, A)
+    write(run, A, 1)
+    [now] = run.topics.require(A).segments
+    refused = query("q", topics=str(A), startingOffsets=json.dumps({str(A): {earlier: "1:0"}}))
+    with pytest.raises(OptionError, match="which is not read here"):
+        refused.reader.initialOffset()
+    place = json.dumps({str(A): {now.ref.id: "earliest"}})
+    accepted = query("q2", topics=str(A), startingOffsets=place)
+    [item] = accepted.reader.initialOffset()["topics"][str(A)]["segments"].values()
+    assert item["p"] == str(EARLIEST)
+
+
 def test_rows_of_a_descendant_that_retention_has_deleted_are_not_skipped_in_silence(
     run: Components, query: Make
 ) -> None:

@@ -106,6 +106,7 @@ def test_topics_and_segments_have_times_of_their_own(run: Components, query: Mak
     [
         ("topic", {"topic://public/default/other": 0}),
         ("segment", {str(A): {"0000-1234-9": 0}}),
+        ("segment", {str(A): {"public/default/a/01234567/0000-ffff-0": 0}}),
     ],
 )
 def test_a_time_for_what_is_not_read_is_refused(
