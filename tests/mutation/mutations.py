@@ -2975,6 +2975,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a message in chunks that pulsar-client has dropped is passed over",
+        "INV-11",
+        f"{NATIVE}::test_a_message_that_pulsar_client_dropped_is_not_passed_over",
+        Edit(f"{PULSAR}/log.py", "        elif self.awaits(header):\n", "        elif False:\n"),
+    ),
+    mutation(
+        "a message that pulsar-client cannot decrypt is passed over",
+        "INV-11",
+        f"{NATIVE}::test_a_message_that_pulsar_client_cannot_decrypt_is_not_passed_over",
+        Edit(f"{PULSAR}/log.py", "            self._check_shown(at, header)\n", ""),
+    ),
+    mutation(
+        "a last chunk that came again fails the read of its topic",
+        "",
+        f"{LIBRARY_READER}::test_a_last_chunk_that_came_again_is_no_reason_to_wait",
+        Edit(f"{PULSAR}/log.py", "                seen.note(entry)\n", ""),
+    ),
+    mutation(
         "a reader waits with the permits of a damaged entry",
         "",
         f"{IDLE_FEEDS}::test_a_reader_of_a_damaged_entry_does_not_wait",

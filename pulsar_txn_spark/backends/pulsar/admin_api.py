@@ -73,6 +73,8 @@ _SETTLE_POLL_SECONDS = 0.05
 _BATCH_COUNT_HEADER = "X-Pulsar-num-batch-message"
 _BATCH_SIZE_HEADER = "X-Pulsar-batch-size"
 _PUBLISH_TIME_HEADER = "X-Pulsar-publish-time"
+_COMPRESSION_HEADER = "X-Pulsar-compression"
+_UNCOMPRESSED_HEADER = "X-Pulsar-uncompressed-size"
 _MARKER_HEADER = "X-Pulsar-marker-type"
 _COMPACTION = "__compaction"  # the subscription of Pulsar's own compaction
 _ABORTED_HEADER = "X-Pulsar-txn-aborted"
@@ -125,7 +127,8 @@ class EntryHeader(NamedTuple):
 
     ``messages`` and ``bytes`` count what is in it, ``published_ms`` is the producer's clock, and
     ``producer`` its name. Of an entry that the broker could not find or read, ``there`` is false,
-    and nothing else is known.
+    and nothing else is known. A message is ``empty`` that has no bytes, is compressed all the same,
+    and stands outside of a batch.
     """
 
     hidden: bool
@@ -137,6 +140,7 @@ class EntryHeader(NamedTuple):
     published_ms: int | None = None
     there: bool = True
     producer: str = ""
+    empty: bool = False
 
 
 class PulsarAdmin:
@@ -515,6 +519,11 @@ class PulsarAdmin:
             bytes=int(size),
             published_ms=(round(time_from_iso(text).timestamp() * 1000) if text else None),
             producer=headers.get("X-Pulsar-producer-name", ""),
+            empty=(
+                headers.get(_COMPRESSION_HEADER, "NONE") != "NONE"
+                and headers.get(_UNCOMPRESSED_HEADER, "0") == "0"
+                and _BATCH_COUNT_HEADER not in headers
+            ),
         )
 
     def producers(self, topic: str) -> list[str]:

@@ -180,4 +180,9 @@ def _header_of(entry: WireEntry) -> EntryHeader:
         bytes=len(entry.payload),
         published_ms=metadata.publish_time,
         producer=metadata.producer_name,
+        empty=(
+            metadata.compression != 0
+            and not metadata.uncompressed_size
+            and not metadata.HasField("num_messages_in_batch")
+        ),
     )

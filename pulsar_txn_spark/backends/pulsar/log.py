@@ -136,26 +136,38 @@ def _trims_of(segment: SegmentRef) -> str:
 class _Holes:
     """Checks entries that ``pulsar-client`` did not show.
 
-    A message may lie in several entries (chunks), and the client drops one whose first chunk lies
-    before the range, or is gone. Only producers of others make such messages.
+    A message may lie in several entries (chunks). Only producers of others make such messages. The
+    client shows one where its last chunk stands. It drops one whose first chunk lies before the
+    range, or is gone. It drops one of too many that interleave, one of which a chunk came again,
+    and one that is not whole after a minute. It tells nobody.
     """
 
     def __init__(self, headers: EntryHeaders, segment: SegmentRef) -> None:
         self._headers = headers
         self._segment = segment
-        self._begun: set[str] = set()
+        self._begun: dict[str, Position] = {}  # the latest first chunk of each message
+        self._shown: set[Position] = set()  # first chunks of the messages that came
+
+    def show(self, first: Position | None) -> None:
+        """Note that a message came which begins at `first`; None = one that is no chunked one."""
+        if first is not None:
+            self._shown.add(first)
 
     def check(self, previous: Position, position: Position) -> None:
         """Check the entries between two that were shown.
 
         Raises
         ------
+        DataLossError
+            If one is a message that readers get to see.
         SegmentLogError
-            If one is a later chunk of a message that begins before the range.
+            If one is a later chunk of a message that begins before the range, or the last chunk of
+            one that did not come.
         """
         if position.ledger == previous.ledger and position.entry == previous.entry + 1:
             return
         for at, header in self._headers.between(self._segment.log_name, previous, position):
+            self._check_shown(at, header)
             self.note(at, header)
 
     def note(self, at: Position, header: EntryHeader) -> None:
@@ -164,10 +176,11 @@ class _Holes:
         Raises
         ------
         SegmentLogError
-            If it is a later chunk of a message that begins before the range.
+            If it is a later chunk of a message that begins before the range, or the last chunk of
+            one that did not come.
         """
         if header.chunk == 0:
-            self._begun.add(header.message)
+            self._begun[header.message] = at
         elif header.message not in self._begun:
             raise SegmentLogError(
                 f"{self._segment.log_name}: expected a message's first chunk, found chunk "
@@ -176,6 +189,31 @@ class _Holes:
                 "transport 'wire', which goes back for its beginning, or let producers write "
                 "without chunks"
             )
+        elif self.awaits(header):
+            raise SegmentLogError(
+                f"{self._segment.log_name}: expected the message in {header.chunks} chunks that "
+                f"begins at {self._begun[header.message]} and ends at {at}, found that "
+                "pulsar-client has dropped it. It does so where many such messages interleave, "
+                "where a chunk was sent again, and where a reader pauses. Nothing was skipped; "
+                "read with the transport 'wire', or let producers write without chunks"
+            )
+
+    def awaits(self, header: EntryHeader) -> bool:
+        """Tell whether a message of the range ends there that did not come."""
+        begun = self._begun.get(header.message)
+        is_last = 0 < header.chunk == header.chunks - 1
+        return is_last and begun is not None and begun not in self._shown
+
+    def _check_shown(self, at: Position, header: EntryHeader) -> None:
+        """Raise for a message that should have come; ledgers may have gone since."""
+        if header.hidden or not header.there or header.chunks > 1 or header.empty:
+            return
+        raise DataLossError(
+            f"{self._segment.log_name}: entry {at} is there, and pulsar-client did not show it. It "
+            "drops what it cannot decrypt or unpack. Nothing was skipped; if the message is "
+            "encrypted, set pulsar.reader.cryptoPrivateKeyPath to its key, else read with the "
+            "transport 'wire'"
+        )
 
 
 class _HeaderBudget:
@@ -228,6 +266,11 @@ class _Seen:
     holes: _Holes | None
     managed_ledger: ManagedLedger | None = None
     unproven: bool = False
+
+    def note(self, entry: Entry) -> None:
+        """Note that an entry came."""
+        if self.holes is not None:
+            self.holes.show(entry.first)
 
 
 def _missing(
@@ -779,6 +822,7 @@ class PulsarSegmentLog(Closing):
                 if position > end:
                     break
                 previous = position
+                seen.note(entry)
                 if wanted.visible(entry.producer_name, position):
                     rows.add(entry)
                     for batch in rows.batches(everything=False):
@@ -842,11 +886,12 @@ class PulsarSegmentLog(Closing):
             if hidden_to > before:
                 looked_up_at, deadline = now, now + _LATE_SECONDS
             if now > deadline:
+                other = "" if holes is None else ", or read with the transport 'wire'"
                 raise SegmentLogUnavailableError(
                     f"rows up to {end} of segment {segment.id} ({segment.log_name}) are to be "
                     f"read. The broker shows nothing after {previous}, although {due} is there or "
                     "was acknowledged. Nothing was skipped: look into the broker's log, and "
-                    "start again"
+                    f"start again{other}"
                 )
             if now > looked_up_at + _LOOK_UP_SECONDS:
                 feed.look_up_again(previous)
@@ -878,7 +923,7 @@ class PulsarSegmentLog(Closing):
                 return hidden_to, at
             header = self._headers.entry_header(segment.log_name, at)
             if not header.hidden:
-                if holes is None or header.chunks == 1 or header.chunk == header.chunks - 1:
+                if holes is None or header.chunks == 1 or holes.awaits(header):
                     return hidden_to, at
                 # pulsar-client shows a message where its last chunk stands, behind this range.
                 holes.note(at, header)

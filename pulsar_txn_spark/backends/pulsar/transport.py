@@ -31,6 +31,11 @@ class Entry(Protocol):
         """Return who wrote it."""
         ...
 
+    @property
+    def first(self) -> Position | None:
+        """Return where a message begins that was put together out of several entries."""
+        ...
+
 
 class Feed(Protocol):
     """Entries of one segment in order."""
@@ -64,7 +69,7 @@ class Transport(Protocol):
     """One way to a topic's rows; its connections are shared within the process."""
 
     drops_chunks: bool
-    """Whether a message whose first chunk lies before a range is dropped without a word."""
+    """Whether messages in chunks, and what cannot be unpacked, may be dropped without a word."""
 
     creates_missing: bool
     """Whether a broker may create the topic that a feed is opened of."""

@@ -391,6 +391,35 @@ def test_a_message_that_begins_before_the_range_is_found_behind_many_others(admi
         _Holes(admin, REF).check(Position(6, 3), Position(6, 42))  # type: ignore[arg-type]
 
 
+def test_a_message_that_pulsar_client_dropped_is_not_passed_over(admin: Admin) -> None:
+    # Its first chunk was sent again, on a topic without deduplication.
+    admin.chunked("m", 4, 5)
+    admin.chunks[Position(6, 3)] = admin.chunks[Position(6, 4)]
+    holes = _Holes(admin, REF)  # type: ignore[arg-type]
+    with pytest.raises(SegmentLogError, match=r"begins at 6:4 and ends at 6:5.*transport 'wire'"):
+        holes.check(Position(6, 2), Position(6, 6))
+
+
+def test_a_last_chunk_that_was_sent_again_behind_its_message_is_passed_over(admin: Admin) -> None:
+    admin.chunked("m", 3, 4, 5)
+    admin.chunks[Position(6, 6)] = admin.chunks[Position(6, 5)]
+    holes = _Holes(admin, REF)  # type: ignore[arg-type]
+    holes.check(Position(6, 2), Position(6, 5))
+    holes.show(Position(6, 3))
+    holes.check(Position(6, 5), Position(6, 7))
+    holes.show(None)
+
+
+def test_a_message_that_pulsar_client_cannot_decrypt_is_not_passed_over(admin: Admin) -> None:
+    admin.hidden = {Position(6, 3)}
+    admin.chunks[Position(6, 4)] = EntryHeader(False, "", 0, 1, empty=True)
+    admin.chunks[Position(6, 5)] = EntryHeader(False, "", 0, 1, there=False)
+    holes = _Holes(admin, REF)  # type: ignore[arg-type]
+    holes.check(Position(6, 2), Position(6, 6))
+    with pytest.raises(DataLossError, match=r"entry 6:6 is there, .*Nothing was skipped"):
+        holes.check(Position(6, 5), Position(6, 7))
+
+
 # -- which topics ----------------------------------------------------------------------------------
 
 

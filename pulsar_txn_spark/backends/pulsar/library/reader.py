@@ -64,14 +64,17 @@ def _properties(messages: _Messages, _position: Position, _size: int) -> list[An
     return [list(pairs.items()) if pairs else None for pairs in properties]
 
 
-def _first_chunks(messages: _Messages, size: int, part: int) -> list[int | None]:
-    if size:  # a batch is never in chunks
-        return [None] * len(messages)
-    id_ = _id_of(messages[0])
+def _first_chunk(id_: MessageIdData) -> Position | None:
     if not id_.HasField("first_chunk_message_id"):
-        return [None]
+        return None
     first = id_.first_chunk_message_id
-    return [(first.ledgerId, first.entryId)[part]]
+    return Position(first.ledgerId, first.entryId)
+
+
+def _first_chunks(messages: _Messages, size: int, part: int) -> list[int | None]:
+    # A batch is never in chunks.
+    first = None if size else _first_chunk(_id_of(messages[0]))
+    return [None if first is None else first[part]] * len(messages)
 
 
 _EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
@@ -103,11 +106,15 @@ _EXTRACT: Mapping[str, Callable[[_Messages, Position, int], Iterable[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClientEntry:
-    """An entry's messages; `size` is 0 where it is no batch."""
+    """An entry's messages; `size` is 0 where it is no batch.
+
+    ``first`` is where a message begins that was put together out of several entries.
+    """
 
     messages: _Messages
     position: Position
     size: int
+    first: Position | None = None
 
     @property
     def producer_name(self) -> str:
@@ -197,12 +204,12 @@ class EntryFeed:
         first = self._message()
         if first is None:
             return None
-        position, size = _begin_of_entry(first, previous, self._segment)
+        position, size, first_chunk = _begin_of_entry(first, previous, self._segment)
         messages = [first]
         if size > 1:
             messages += self._messages(size - 1)
             _check_tail(messages[-1], position, size, self._segment)
-        return ClientEntry(messages, position, size)
+        return ClientEntry(messages, position, size, first_chunk)
 
     def look_up_again(self, previous: Position) -> None:
         """Do nothing: pulsar-client looks a topic up when its connection breaks."""
@@ -269,8 +276,10 @@ def _id_of(message: Any) -> MessageIdData:
     return MessageIdData.FromString(message.message_id().serialize())
 
 
-def _begin_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tuple[Position, int]:
-    """Return an entry's position and batch size from its first message."""
+def _begin_of_entry(
+    message: Any, previous: Position, segment: SegmentRef
+) -> tuple[Position, int, Position | None]:
+    """Return an entry's position, batch size and first chunk from its first message."""
     message_id = message.message_id()
     position = Position(message_id.ledger_id(), message_id.entry_id())
     index = message_id.batch_index()
@@ -279,8 +288,10 @@ def _begin_of_entry(message: Any, previous: Position, segment: SegmentRef) -> tu
             f"expected the beginning of an entry after {previous} of segment {segment.id}, found "
             f"message {index} of {position}: the reader cannot vouch for the order; try again"
         )
-    # Where there is no index, the entry is no batch.
-    return position, _id_of(message).batch_size if index >= 0 else 0
+    id_ = _id_of(message)
+    if index >= 0:
+        return position, id_.batch_size, None
+    return position, 0, _first_chunk(id_)  # no batch
 
 
 def _check_tail(message: Any, position: Position, size: int, segment: SegmentRef) -> None:

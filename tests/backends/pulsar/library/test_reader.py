@@ -28,6 +28,7 @@ PLAIN, HIDDEN = EntryHeader(False, "", 0, 1), EntryHeader(True, "", 0, 1)
 class Entry(NamedTuple):
     position: Position
     producer_name: str = "w"
+    first: Position | None = None
 
 
 def managed_ledger_of(entries: int) -> ManagedLedger:
@@ -238,6 +239,35 @@ def test_a_message_whose_first_chunk_lies_before_the_range_is_not_dropped(broker
     broker.headers[Position(3, 0)] = EntryHeader(False, "m", 1, 3)
     with pytest.raises(SegmentLogError, match=r"found chunk 1 of 3 at 3:0.*Nothing was skipped"):
         broker.read()
+
+
+@pytest.mark.parametrize("kind", ["plain", "last chunk"])
+def test_what_pulsar_client_drops_in_front_of_a_row_fails_the_read(
+    broker: Broker, kind: str
+) -> None:
+    """Also where the first chunk was sent again: the client drops such a message in silence."""
+    chunk, last = EntryHeader(False, "m", 0, 2), EntryHeader(False, "m", 1, 2)
+    holes = [chunk, chunk, last] if kind == "last chunk" else [PLAIN]
+    error = SegmentLogError if kind == "last chunk" else DataLossError
+    end = Position(3, len(holes))
+    broker.managed_ledgers = [managed_ledger_of(len(holes) + 1)]
+    found = list(enumerate(holes))
+    broker.log._headers.between.side_effect = lambda *_: (  # type: ignore[attr-defined]
+        (Position(3, entry), header) for entry, header in found
+    )
+    broker.shown = [Entry(end)]
+    with pytest.raises(error, match=r"pulsar-client .*Nothing was skipped; .*'wire'"):
+        broker.read(end)
+
+
+def test_a_last_chunk_that_came_again_is_no_reason_to_wait(broker: Broker) -> None:
+    chunks = [EntryHeader(False, "m", chunk, 2) for chunk in (0, 1, 1)]
+    broker.headers = {Position(3, entry): header for entry, header in enumerate(chunks)}
+    broker.log._headers.between.side_effect = lambda *_: [  # type: ignore[attr-defined]
+        (Position(3, 0), chunks[0])
+    ]
+    broker.shown = [Entry(Position(3, 1), first=Position(3, 0))]
+    assert broker.read() == [1]
 
 
 @pytest.mark.parametrize("after", [Position(3, 2), Position(4, 0)], ids=["within", "at the end"])
