@@ -2993,6 +2993,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{PULSAR}/log.py", "                seen.note(entry)\n", ""),
     ),
     mutation(
+        "a key that is no text stops its source",
+        "",
+        "tests/backends/pulsar/wire/test_foreign_bytes.py::test_a_key_of_any_bytes_is_read",
+        Edit(f"{WIRE_CODE}/batch.py", "    if isinstance(field, bytes):\n", "    if False:\n"),
+    ),
+    mutation(
         "a reader waits with the permits of a damaged entry",
         "",
         f"{IDLE_FEEDS}::test_a_reader_of_a_damaged_entry_does_not_wait",

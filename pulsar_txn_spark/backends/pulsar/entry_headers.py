@@ -179,7 +179,7 @@ def _header_of(entry: WireEntry) -> EntryHeader:
         messages=entry.messages,
         bytes=len(entry.payload),
         published_ms=metadata.publish_time,
-        producer=metadata.producer_name,
+        producer=entry.producer_name,
         empty=(
             metadata.compression != 0
             and not metadata.uncompressed_size

@@ -132,9 +132,12 @@ class RowCollector:
         Out of READ_SCHEMA.
     max_rows : int
         Bound on a batch.
+    segment : SegmentRef
+        What is read, for error messages.
     """
 
-    def __init__(self, columns: frozenset[str], max_rows: int) -> None:
+    def __init__(self, columns: frozenset[str], max_rows: int, segment: SegmentRef) -> None:
+        self._segment = segment
         self._schema = pa.schema([column for column in READ_SCHEMA if column.name in columns])
         self._max_rows = max_rows
         self._columns: dict[str, list[Any]] = {name: [] for name in self._schema.names}
@@ -142,10 +145,23 @@ class RowCollector:
         self._bytes = 0
 
     def add(self, entry: ClientEntry) -> None:
-        """Add one entry's messages."""
+        """Add one entry's messages.
+
+        Raises
+        ------
+        SegmentLogError
+            If a key or a property that is asked for is no text.
+        """
         messages, position, size = entry.messages, entry.position, entry.size
         for name, collected in self._columns.items():
-            values = _EXTRACT[name](messages, position, size)
+            try:
+                values = _EXTRACT[name](messages, position, size)
+            except UnicodeDecodeError:
+                raise SegmentLogError(
+                    f"entry {position} of segment {self._segment.id} ({self._segment.log_name}): "
+                    f"expected text in UTF-8 for {name!r}, found other bytes, which pulsar-client "
+                    "does not show. Nothing was skipped; read with the transport 'wire'"
+                ) from None
             if name == "value":
                 self._bytes += sum(len(value) for value in values if value)
             collected.extend(values)
@@ -172,6 +188,8 @@ def _array(name: str, values: list[Any]) -> pa.Array:
     kind = READ_SCHEMA.field(name).type
     if name == "key":
         return pa.array(values, pa.string()).cast(kind)
+    if name in {"event_time_ms", "publish_time_ms"}:  # Pulsar's are unsigned, Java's are not
+        return pa.array(values, pa.uint64()).view(kind)
     return pa.array(values, kind)
 
 

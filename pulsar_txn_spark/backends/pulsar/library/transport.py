@@ -132,9 +132,9 @@ class ClientTransport:
             raise translate(type(failed).__name__, "open a reader of", segment) from failed
         return EntryFeed(reader, segment)
 
-    def rows(self, _segment: SegmentRef, columns: frozenset[str], max_rows: int) -> RowCollector:
+    def rows(self, segment: SegmentRef, columns: frozenset[str], max_rows: int) -> RowCollector:
         """See the Protocol."""
-        return RowCollector(columns, max_rows)
+        return RowCollector(columns, max_rows, segment)
 
     def release(self) -> None:
         """Give the client back."""

@@ -353,6 +353,17 @@ def signed(number: int) -> int:
     return (number + _HALF) % (2 * _HALF) - _HALF
 
 
+def text_of(field: str | bytes) -> str:
+    """Return a string of protobuf's, which is bytes if another client wrote no UTF-8 there."""
+    return field if isinstance(field, str) else field.decode(errors="replace")
+
+
+def _key_of(field: str | bytes, *, encoded: bool) -> bytes:
+    if isinstance(field, bytes):
+        return field
+    return base64.b64decode(field, validate=True) if encoded else field.encode()
+
+
 def _each(payload: bytes, messages: int) -> Iterator[tuple[SingleMessageMetadata, bytes]]:
     """Yield each message's metadata and content.
 
@@ -381,12 +392,11 @@ def _decode_any(payload: bytes, messages: int) -> pa.RecordBatch:
         value = None if row.null_value else content
         key: bytes | None = None
         if row.HasField("partition_key") and not row.null_partition_key:
-            key = row.partition_key.encode()
-            if row.partition_key_b64_encoded:
-                key = base64.b64decode(key, validate=True)
+            key = _key_of(row.partition_key, encoded=row.partition_key_b64_encoded)
         # A name may be there twice: the last one counts, as for Pulsar's Java client.
-        pairs = list({pair.key: pair.value for pair in row.properties}.items()) or None
-        rows.append((value, key, row.event_time or None, pairs))
+        properties = {text_of(pair.key): text_of(pair.value) for pair in row.properties}
+        event_time = signed(row.event_time) or None
+        rows.append((value, key, event_time, list(properties.items()) or None))
     columns = list(zip(*rows, strict=True)) or [()] * len(ROW_SCHEMA)
     arrays = {
         field.name: _column(column, field.type)

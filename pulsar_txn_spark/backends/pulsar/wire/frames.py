@@ -91,7 +91,7 @@ def decode_entry(body: bytes) -> tuple[MessageMetadata, memoryview]:
     metadata = MessageMetadata()
     try:
         metadata.ParseFromString(body[at : at + size])
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):
         raise FrameError("the metadata of an entry is not the protobuf message expected") from None
     return metadata, memoryview(body)[at + size :]
 

@@ -9,6 +9,7 @@ is full, and opened again behind the last entry that was taken.
 
 from __future__ import annotations
 
+import base64
 import collections
 import contextlib
 import threading
@@ -43,7 +44,7 @@ from pulsar_txn_spark.backends.pulsar.wire.connection import (
     positive_id,
     wire_id,
 )
-from pulsar_txn_spark.backends.pulsar.wire.frames import decode_entry, encode_command
+from pulsar_txn_spark.backends.pulsar.wire.frames import FrameError, decode_entry, encode_command
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -129,7 +130,7 @@ class WireEntry:
     @property
     def producer_name(self) -> str:
         """Return who wrote it."""
-        return self.metadata.producer_name
+        return batch.text_of(self.metadata.producer_name)
 
     @property
     def messages(self) -> int:
@@ -275,7 +276,10 @@ class WireEntryFeed:
                 continue
             if taken is not None:
                 position, body = taken
-                metadata, payload = decode_entry(body)
+                try:
+                    metadata, payload = decode_entry(body)
+                except FrameError as damaged:
+                    raise _damaged(position, self._segment, damaged) from None
                 self._behind = position
                 entry = WireEntry(position, metadata, payload)
                 self._granted -= entry.messages
@@ -552,15 +556,18 @@ class EntryRows:
         whole = self._assembled(entry)
         if whole is None:
             return
-        payload, messages = _unpacked(whole)
-        rows = batch.decode(payload, messages)
+        try:
+            payload, messages = _unpacked(whole)
+            rows = batch.decode(payload, messages)
+        except FrameError as damaged:
+            raise _damaged(entry.position, self._segment, damaged) from None
         assert set(rows.schema.names) <= set(ROW_SCHEMA.names)
         shown = entry_codec.present(
             rows,
             self._columns,
             ledger=entry.position.ledger,
             entry=entry.position.entry,
-            publish_time_ms=entry.metadata.publish_time,
+            publish_time_ms=batch.signed(entry.metadata.publish_time),
             producer_name=entry.producer_name,
             sequence_id=batch.signed(entry.metadata.sequence_id),
         )
@@ -651,6 +658,10 @@ class EntryRows:
             reach *= _LOOK_BACK
 
 
+def _damaged(position: Position, segment: SegmentRef, why: FrameError) -> FrameError:
+    return FrameError(f"entry {position} of segment {segment.id} ({segment.log_name}): {why}")
+
+
 def _unpacked(entry: WireEntry) -> tuple[bytes, int]:
     """Return an entry's messages in the form of a batch, and how many they are."""
     metadata = entry.metadata
@@ -667,7 +678,11 @@ def _unpacked(entry: WireEntry) -> tuple[bytes, int]:
         null_partition_key=metadata.null_partition_key,
     )
     if metadata.HasField("partition_key"):
-        row.partition_key = metadata.partition_key
+        key: str | bytes = metadata.partition_key
+        if isinstance(key, bytes):  # no UTF-8: clients for Go and C++ write any bytes
+            key = base64.b64encode(key).decode()
+            row.partition_key_b64_encoded = True
+        row.partition_key = key
     header = row.SerializeToString()
     return b"".join((len(header).to_bytes(4, "big"), header, payload)), 1
 
