@@ -2999,6 +2999,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{WIRE_CODE}/batch.py", "    if isinstance(field, bytes):\n", "    if False:\n"),
     ),
     mutation(
+        "a last chunk that was sent again lets the whole topic be read again",
+        "",
+        "tests/backends/pulsar/wire/test_chunks.py"
+        "::test_a_last_chunk_that_was_sent_again_costs_no_look_at_the_whole_topic",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "            if chunks.parts or start == EARLIEST:\n",
+            "            if len(chunks.parts) == wanted or start == EARLIEST:\n",
+        ),
+    ),
+    mutation(
         "a reader waits with the permits of a damaged entry",
         "",
         f"{IDLE_FEEDS}::test_a_reader_of_a_damaged_entry_does_not_wait",

@@ -617,15 +617,18 @@ class EntryRows:
             )
         chunks.parts.append(bytes(entry.payload))
         self._forget_oldest(metadata.uuid)
-        if sum(map(len, chunks.parts)) > MAX_PAYLOAD_BYTES:
-            raise SegmentLogError(
-                f"a message in {count} chunks at {entry.position} of segment "
-                f"{self._segment.id} exceeds {MAX_PAYLOAD_BYTES} bytes: it would not fit"
-            )
+        self._require_fitting(entry, sum(map(len, chunks.parts)))
         if len(chunks.parts) < count:
             return None
         del self._chunks[metadata.uuid]
         return replace(entry, payload=b"".join(chunks.parts), first=chunks.first)
+
+    def _require_fitting(self, entry: WireEntry, size: int) -> None:
+        if size > MAX_PAYLOAD_BYTES:
+            raise SegmentLogError(
+                f"a message in {entry.metadata.num_chunks_from_msg} chunks at {entry.position} of "
+                f"segment {self._segment.id} exceeds {MAX_PAYLOAD_BYTES} bytes: it would not fit"
+            )
 
     def _forget_oldest(self, wanted: str) -> None:
         """Bound what is kept of messages that may never be whole: it can be read again."""
@@ -644,16 +647,20 @@ class EntryRows:
             start = EARLIEST
             if reach < here.entry:
                 start = Position(here.ledger, here.entry - reach - 1)
-            chunks = _Chunks(here, [])
+            chunks, size = _Chunks(here, []), 0
             for chunk in self._entries(start, here):
                 its = chunk.metadata
                 if its.uuid != entry.metadata.uuid:
                     continue
                 if its.chunk_id == 0:  # sent again, or another message of a producer of that name
-                    chunks = _Chunks(chunk.position, [])
+                    chunks, size = _Chunks(chunk.position, []), 0
                 if its.chunk_id == len(chunks.parts):
                     chunks.parts.append(bytes(chunk.payload))
-            if len(chunks.parts) == wanted or start == EARLIEST:
+                    size += len(chunk.payload)
+                    self._require_fitting(entry, size)
+            # The latest first chunk counts, and all that follows it was seen. There may be more
+            # parts than are wanted: a last chunk that was sent again follows a whole message.
+            if chunks.parts or start == EARLIEST:
                 return chunks
             reach *= _LOOK_BACK
 

@@ -9,6 +9,7 @@ import pytest
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import MessageMetadata
 from pulsar_txn_spark.backends.pulsar.wire import reader
 from pulsar_txn_spark.backends.pulsar.wire.reader import EntryRows, WireEntry
+from pulsar_txn_spark.errors import SegmentLogError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
@@ -52,6 +53,35 @@ def test_chunks_of_a_message_that_was_never_whole_join_no_other_message(cut: int
     new = [chunk(2, 0, b"new 0 "), chunk(3, 1, b"new 1 "), chunk(4, 2, b"new 2")]
     log = old + new
     assert read(log, -1, cut) + read(log, cut, 4) == [b"new 0 new 1 new 2"]
+
+
+def test_a_last_chunk_that_was_sent_again_costs_no_look_at_the_whole_topic() -> None:
+    # A client whose receipt was lost with the connection, on a topic without deduplication.
+    plain = [
+        WireEntry(Position(7, at), MessageMetadata(producer_name="q"), b"v") for at in range(500)
+    ]
+    chunks = [chunk(500 + n, number, b"%d" % number) for n, number in enumerate((0, 1, 2, 2, 2))]
+    log, looked_from = plain + chunks, []
+
+    def entries(start: Position, end: Position) -> Iterator[WireEntry]:
+        looked_from.append(start)
+        return (entry for entry in log if start < entry.position < end)
+
+    for first, expected in ((500, [b"012"]), (503, [])):
+        rows = EntryRows(frozenset({"value"}), 100, SEGMENT, entries)
+        for entry in log[first:]:
+            rows.add(entry)
+        found = [value for batch in rows.batches(everything=True) for value in batch.column(0)]
+        assert [value.as_py() for value in found] == expected
+    assert min(looked_from) > Position(7, 450)
+    assert len(looked_from) == 2, "once for each range"
+
+
+def test_what_is_read_again_of_a_message_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_PAYLOAD_BYTES", 100)
+    log = [chunk(0, 0, b"a" * 60), chunk(1, 1, b"b" * 60), chunk(2, 2, b"c")]
+    with pytest.raises(SegmentLogError, match="exceeds 100 bytes"):
+        rows_of(log)._look_back(log[2])
 
 
 def test_what_is_kept_of_messages_that_are_never_whole_is_bounded(

@@ -89,7 +89,7 @@ def test_an_event_time_is_a_signed_number_as_in_java(time: int, shown: int) -> N
     "payload", [single(b"no base64", rest=FLAG), single(b"k") + b"x"], ids=["key", "size"]
 )
 def test_an_entry_that_cannot_be_read_is_named(payload: bytes) -> None:
-    with pytest.raises(FrameError, match="entry 7:4 of segment s1 .*is damaged"):
+    with pytest.raises(FrameError, match=r"entry 7:4 of segment s1 .*is damaged"):
         rows_of(metadata(varint(11, 1)), payload)
 
 
