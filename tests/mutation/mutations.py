@@ -3010,6 +3010,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker that lacks what is due sends a reader its whole topic",
+        "",
+        f"{WIRE}::test_a_reader_that_begins_behind_the_last_entry_is_sent_only_what_comes_later",
+        Edit(
+            f"{WIRE_CODE}/reader.py",
+            "_FROM_THE_BEGINNING if start == EARLIEST else _FROM_THE_END",
+            "_FROM_THE_END if start == BEHIND_ALL else _FROM_THE_BEGINNING",
+        ),
+    ),
+    mutation(
         "a reader waits with the permits of a damaged entry",
         "",
         f"{IDLE_FEEDS}::test_a_reader_of_a_damaged_entry_does_not_wait",

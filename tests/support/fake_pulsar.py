@@ -394,11 +394,12 @@ class Peer:
     def _subscribe(self, command: BaseCommand) -> None:
         asked = command.subscribe
         ledger, entry = positive_id(asked.start_message_id)
-        # As a real broker: one step back, since a batch may have been read in part.
+        # As a real broker: one step back, since a batch may have been read in part. Where that is
+        # still behind the last entry, the initial position decides: the end or the first entry.
+        count = len(self.broker.topic(asked.topic).entries)
         first = 0 if ledger < LEDGER else max(entry, 0)
-        if ledger > LEDGER:
-            assert asked.initialPosition == 0
-            first = len(self.broker.topic(asked.topic).entries)
+        if ledger > LEDGER or first > count:
+            first = 0 if asked.initialPosition else count
         if asked.durable:
             self._durable[asked.consumer_id] = asked.subscription
             first = self.broker.topic(asked.topic).cursors.setdefault(asked.subscription, -1) + 1

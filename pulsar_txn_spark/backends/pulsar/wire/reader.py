@@ -287,7 +287,7 @@ class WireEntryFeed:
                     self._note(entry, len(body))
                     return entry
                 self._to_skip -= 1
-            elif time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise explain(RefusedError("Timeout"), "read", self._segment)
 
     def look_up_again(self, previous: Position) -> None:
@@ -463,7 +463,8 @@ class WireEntryFeed:
             durable=False,
             # Brokers begin at that entry or behind it, depending on their version: never later.
             start_message_id=wire_id(*start),
-            initialPosition=_FROM_THE_END if start == BEHIND_ALL else _FROM_THE_BEGINNING,
+            # Of a start behind the last entry: a broker would send the whole topic otherwise.
+            initialPosition=_FROM_THE_BEGINNING if start == EARLIEST else _FROM_THE_END,
             force_topic_creation=False,
         )
         if self._settings.consumer:

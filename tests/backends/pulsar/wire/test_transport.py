@@ -658,6 +658,43 @@ def test_a_feed_of_a_short_range_fetches_one_entry_until_it_is_read(
     assert permits_of(broker)[0] == 1
 
 
+@pytest.mark.parametrize("entries", [0, 3], ids=["long", "short"])
+def test_a_reader_that_begins_behind_the_last_entry_is_sent_only_what_comes_later(
+    broker: FakePulsar, client: WireClient, entries: int
+) -> None:
+    # Such a broker has lost the topic to another one, or has lost entries.
+    for number in range(20):
+        put(broker, metadata(), b"%d" % number)
+    for ledger, entry in ((LEDGER, 30), (LEDGER + 1, -1)):
+        start = Position(ledger, entry)
+        feed = WireEntryFeed(
+            SEGMENT, start, client, WireReaderSettings(poll_s=0.05), entries=entries
+        )
+        assert feed.next_entry(start) is None
+        assert feed._behind == start, "nothing came"
+        feed.leave()
+    feed = WireEntryFeed(SEGMENT, Position(LEDGER, 19), client, WireReaderSettings(poll_s=0.05))
+    assert feed.next_entry(Position(LEDGER, 19)) is None
+    put(broker, metadata(), b"20")
+    broker.peers[-1].deliver(feed._subscription.number)
+    entry_20 = feed.next_entry(Position(LEDGER, 19))
+    assert entry_20 is not None
+    assert bytes(entry_20.payload) == b"20"
+    feed.leave()
+
+
+def test_entries_that_are_not_wanted_do_not_keep_a_reader_waiting(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    for number in range(20):
+        put(broker, metadata(), b"%d" % number)
+    feed = WireEntryFeed(SEGMENT, EARLIEST, client, WireReaderSettings(timeout_s=-1.0))
+    with pytest.raises(SegmentLogUnavailableError, match="Timeout"):
+        feed.next_entry(Position(LEDGER, 10))
+    assert feed._behind < Position(LEDGER, 10)
+    feed.leave()
+
+
 def test_nothing_is_granted_behind_the_last_entry_that_is_asked_for(
     broker: FakePulsar, client: WireClient
 ) -> None:
