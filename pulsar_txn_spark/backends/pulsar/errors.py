@@ -50,13 +50,25 @@ _CHECK_AUTHENTICATION = (
     "role's permission on the namespace"
 )
 _CHECK_QUOTA = (
-    "a backlog quota blocks producers, although the segment was created without one; check "
-    "the policies of the topic and its namespace"
+    "a backlog quota blocks producers; check the policies of the topic and its namespace. Segments "
+    "are created without one"
 )
 _CHECK_SERVICE = (
     "Pulsar did not answer; check service.url, for pulsar+ssl the TLS options, the network and "
     "the broker's health"
 )
+_REFUSED = "Pulsar refused as long as it was asked again; see what it said"
+_ANSWERED = frozenset(
+    {
+        "BrokerMetadataError",
+        "BrokerPersistenceError",
+        "Retryable",
+        "ServiceUnitNotReady",
+        "TooManyLookupRequestException",
+    }
+)
+"""Results of :data:`TRANSIENT` that a broker has sent, if there is a detail."""
+
 _ERRORS: Mapping[str, tuple[type[SegmentLogError], str]] = {
     "TopicTerminated": (SegmentSealedError, "it was sealed and takes no more entries"),
     "TopicNotFound": (SegmentNotFoundError, "there is no such topic on the broker"),
@@ -85,6 +97,8 @@ def translate(result: str, doing: str, segment: SegmentRef, detail: str = "") ->
         What the broker said besides.
     """
     kind, why = _ERRORS.get(result, (SegmentLogError, "look into the broker's log"))
+    if detail and result in _ANSWERED:
+        why = _REFUSED
     said = f": {detail}" if detail else ""
     return kind(f"cannot {doing} segment {segment.id} ({segment.log_name}): {why} ({result}{said})")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
-from pulsar_txn_spark.backends.pulsar.errors import translate
+from pulsar_txn_spark.backends.pulsar.errors import TRANSIENT, translate
 from pulsar_txn_spark.backends.pulsar.known_topics import KnownTopics
 from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -364,7 +364,7 @@ class WireClient:
 def explain(refused: RefusedError, doing: str, segment: SegmentRef) -> SegmentLogError:
     """Return the error that a refusal stands for; see :func:`~..errors.translate`."""
     # Busy: the name is still open on a connection that the broker takes for alive.
-    result = "Retryable" if refused.result in RETRIED - {"Timeout"} else refused.result
+    result = "Retryable" if refused.result in RETRIED - TRANSIENT else refused.result
     return translate(result, doing, segment, refused.detail)
 
 

@@ -310,7 +310,8 @@ class Connection:
                 opened = context.wrap_socket(opened, server_hostname=self.address.host)
             self._greet(opened, behind_proxy)
             opened.setblocking(False)
-        except (OSError, FrameError) as failed:  # TLS and timeouts are OSErrors
+        # TLS and timeouts are OSErrors; a host's name that is none (IDNA) is a UnicodeError.
+        except (OSError, FrameError, UnicodeError) as failed:
             if opened is not None:
                 opened.close()
             # A certificate that is not trusted now is not trusted a second later.

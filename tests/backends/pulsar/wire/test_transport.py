@@ -535,6 +535,41 @@ def test_a_name_that_is_still_taken_is_tried_again(broker: FakePulsar, client: W
     assert writer.flush().messages == 1
 
 
+@pytest.mark.parametrize(
+    "error, detail, result",
+    [
+        (1, "Encryption is required in persistent://a/b/c", "BrokerMetadataError"),
+        (16, "Producer with name 'w' is already connected", "Retryable"),
+    ],
+)
+def test_a_reason_that_the_broker_gives_is_not_taken_for_silence(
+    broker: FakePulsar, error: int, detail: str, result: str
+) -> None:
+    broker.refuses[BaseCommand.PRODUCER] = [(error, detail)] * 100
+    client = WireClient(replace(settings_of(broker), operation_s=0.1))
+    with pytest.raises(SegmentLogUnavailableError) as raised:
+        writer_on(client, replace(SMALL, timeout_s=0.1))
+    assert f"see what it said ({result}: {detail})" in str(raised.value)
+    assert "did not answer" not in str(raised.value)
+    client.close()
+
+
+def test_a_backlog_quota_of_an_ordinary_topic_is_not_called_that_of_a_segment(
+    broker: FakePulsar, client: WireClient
+) -> None:
+    broker.refuses[BaseCommand.PRODUCER] = [(7, "exceeded")]
+    with pytest.raises(SegmentLogUnavailableError, match=r"Segments are created without one \("):
+        writer_on(client)
+
+
+@pytest.mark.parametrize("host", ["broker..example.com", "x" * 64])
+def test_a_host_whose_name_is_none_is_named(host: str) -> None:
+    config = PulsarConfig(f"pulsar://{host}:6650", "http://x")
+    (address,) = ConnectionSettings.of(config).addresses
+    with pytest.raises(RefusedError, match=rf"ConnectError.*{host}:6650: .*label"):
+        Connection(ConnectionSettings.of(config), address)
+
+
 def test_a_writer_that_is_closed_leaves_nothing_behind(
     broker: FakePulsar, client: WireClient
 ) -> None:
