@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader
-from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders
+from pulsar_txn_spark.backends.pulsar.entry_headers import EntryHeaders, _header_of
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import MessageMetadata
 from pulsar_txn_spark.backends.pulsar.wire.client import CLIENTS
 from pulsar_txn_spark.backends.pulsar.wire.producer import WireSegmentWriter, WireWriterSettings
+from pulsar_txn_spark.backends.pulsar.wire.reader import WireEntry
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.errors import SegmentLogUnavailableError
 from pulsar_txn_spark.position import Position
@@ -83,6 +85,22 @@ def test_an_entry_that_the_wire_passes_over_and_nobody_tells_of_is_not_taken_for
 
 def test_an_entry_that_comes_over_the_wire_needs_no_admin_api(headers: EntryHeaders) -> None:
     assert headers.entry_header(TOPIC, Position(LEDGER, 3)).producer == "w"
+
+
+@pytest.mark.parametrize(
+    "fields, empty",
+    [
+        ({"compression": 2, "uncompressed_size": 0}, True),
+        ({"compression": 2, "uncompressed_size": 1}, False),
+        ({"compression": 2, "uncompressed_size": 0, "num_messages_in_batch": 1}, False),
+        ({}, False),
+    ],
+)
+def test_a_message_is_empty_that_is_compressed_to_no_bytes_outside_of_a_batch(
+    fields: dict[str, int], empty: bool
+) -> None:
+    metadata = MessageMetadata(producer_name="w", sequence_id=0, publish_time=1, **fields)  # type: ignore[arg-type]
+    assert _header_of(WireEntry(PASSED_OVER, metadata, b"")).empty is empty
 
 
 def test_an_admin_api_that_left_one_request_unanswered_is_asked_again_some_minutes_later(

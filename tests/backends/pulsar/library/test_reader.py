@@ -16,6 +16,7 @@ from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.library import reader as library_reader
 from pulsar_txn_spark.backends.pulsar.library.reader import EntryFeed
 from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
+from pulsar_txn_spark.backends.pulsar.pulsar_pb2 import MessageIdData
 from pulsar_txn_spark.errors import DataLossError, SegmentLogError, SegmentLogUnavailableError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -303,6 +304,22 @@ def test_of_many_entries_that_did_not_come_some_are_looked_at(
     broker.shown = [Entry(Position(3, 2))]
     assert broker.read() == [2]
     broker.log._headers.entry_header.assert_called_once()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("first", [None, Position(3, 4)])
+def test_an_entry_says_where_its_message_begins(first: Position | None) -> None:
+    reader = mock.Mock()
+    reader._reader = reader
+    id_ = MessageIdData(ledgerId=3, entryId=7)
+    if first is not None:
+        id_.first_chunk_message_id.CopyFrom(MessageIdData(ledgerId=3, entryId=4))
+    message_id = reader.read_next.return_value.message_id.return_value
+    message_id.ledger_id.return_value, message_id.entry_id.return_value = 3, 7
+    message_id.batch_index.return_value = -1
+    message_id.serialize.return_value = id_.SerializeToString()
+    entry = EntryFeed(reader, SEGMENT).next_entry(Position(3, 6))
+    assert entry is not None
+    assert (entry.position, entry.size, entry.first) == (Position(3, 7), 0, first)
 
 
 def test_a_reader_that_announces_what_never_comes_is_not_believed_for_long() -> None:
