@@ -29,6 +29,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from pulsar_txn_spark.closing import Closing
+from pulsar_txn_spark.errors import StoreUnavailableError
 from pulsar_txn_spark.store.protocol import EventFeed
 from pulsar_txn_spark.store.records import TxnId
 
@@ -143,7 +144,12 @@ class SegmentWatcher(Closing):
         deadline = time.monotonic() + timeout_s
         while not self._due and not self._topics_due:
             recheck_at = self._polled_at + self._recheck_s
-            tags = self._feed.wait(max(0.0, min(deadline, recheck_at) - time.monotonic()))
+            try:
+                tags = self._feed.wait(max(0.0, min(deadline, recheck_at) - time.monotonic()))
+            except StoreUnavailableError:
+                if self._leave_idle_coordinators():
+                    continue
+                raise
             self._due |= self._concerned(tags)
             self._topics_due |= any(f"topic:{topic}" in tags for topic in self._topics)
             now = time.monotonic()
@@ -152,6 +158,21 @@ class SegmentWatcher(Closing):
             if now >= deadline or not tags:
                 break
         return self._take()
+
+    def _leave_idle_coordinators(self) -> bool:
+        """Follow coordinators that block nobody no longer; tell whether there were any.
+
+        They are followed for as long as all servers answer, as each change of what is followed
+        costs new connections. A server of a cluster that is down must fail nobody whom it does not
+        concern.
+        """
+        blocking = {txn.tc for txns in self._blocking.values() for txn in txns}
+        left = self._coordinators & blocking
+        if left == self._coordinators:
+            return False
+        self._follow(self._segments, left)
+        self._coordinators = left
+        return True
 
     def poll(self) -> list[str]:
         """Return the segments that should be polled now, without waiting."""

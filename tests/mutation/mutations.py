@@ -7362,8 +7362,31 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_events_of_a_cluster_are_followed_on_although_their_server_is_gone_for_good",
         Edit(
             f"{REDIS}/event_feed.py",
-            "read.pool = self._pool_of(read.keys[0])",
-            "read.pool = read.pool or self._pool_of(read.keys[0])",
+            "read.pool = self._find_server(read)",
+            "read.pool = read.pool or self._find_server(read)",
+        ),
+    ),
+    mutation(
+        "a server of a cluster that failed over is asked for events where it was",
+        "lost wake-up",
+        "tests/store/redis/test_event_feed.py"
+        "::test_a_server_of_a_cluster_that_failed_over_is_found_again_without_any_command_to_it",
+        Edit(f"{REDIS}/event_feed.py", "            self._ask_for_slots(read.node)\n", ""),
+    ),
+    mutation(
+        "a coordinator that is down fails readers whom it does not block",
+        "a query outlives a failover",
+        f"{EVENTS}::test_a_coordinator_that_is_down_fails_only_who_waits_for_its_transactions",
+        Edit(f"{TXN}/watcher.py", "if self._leave_idle_coordinators():", "if False:"),
+    ),
+    mutation(
+        "a coordinator that is down is not followed although it blocks a reader",
+        "lost wake-up",
+        f"{EVENTS}::test_a_coordinator_that_is_down_fails_only_who_waits_for_its_transactions",
+        Edit(
+            f"{TXN}/watcher.py",
+            "        left = self._coordinators & blocking\n",
+            "        left: set[int] = set()\n",
         ),
     ),
     mutation(

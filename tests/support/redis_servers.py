@@ -109,9 +109,9 @@ def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> i
     return ports[0]
 
 
-def start_replicated_cluster(start_redis: StartRedis) -> tuple[int, int]:
-    """Start a cluster of one primary, and its replica; return their ports."""
-    first, second = start_cluster(start_redis), start_redis(cluster_enabled="yes")
+def start_replicated_cluster(start_redis: StartRedis, nodes: int = 1) -> tuple[int, int]:
+    """Start a cluster of some primaries, and a replica of the first; return the ports of both."""
+    first, second = start_cluster(start_redis, nodes), start_redis(cluster_enabled="yes")
     _ask(first, "MEET", "127.0.0.1", str(second))
     until(lambda: _ask(second, "INFO")["cluster_slots_assigned"] == str(SLOTS))
     with redis.Redis(port=first) as primary, redis.Redis(port=second) as replica:
@@ -119,7 +119,12 @@ def start_replicated_cluster(start_redis: StartRedis) -> tuple[int, int]:
         _ask(second, "REPLICATE", known.execute_command("CLUSTER", "MYID").decode())
         until(lambda: replica.info("replication").get("master_link_status") == "up")
         # Clients learn of the replica from the primary.
-        until(lambda: all(len(part) > 3 for part in known.execute_command("CLUSTER", "SLOTS")))
+        until(
+            lambda: all(
+                len(part) > 3 or part[2][1] != first
+                for part in known.execute_command("CLUSTER", "SLOTS")
+            )
+        )
     return first, second
 
 

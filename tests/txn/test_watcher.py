@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
 
-from pulsar_txn_spark.errors import StoreRolledBackError
+from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.store.ack_ranges import AckInterval
+from pulsar_txn_spark.store.protocol import EventFeed
 from pulsar_txn_spark.store.records import (
     Code,
     SegmentDecision,
@@ -135,6 +136,50 @@ def test_the_decisions_of_others_do_not_wake_a_reader_that_is_blocked(
     watcher.blocked_by(SEGMENT, ())
     world.decide(txn)
     assert watcher.poll() == []
+
+
+class PartlyDown:
+    """Events of a store, of whose coordinators some cannot be reached."""
+
+    def __init__(self, feed: EventFeed) -> None:
+        self._feed = feed
+        self.wake, self.close = feed.wake, feed.close
+        self.down: set[str] = set()
+        self._followed: set[str] = set()
+
+    def follow(self, tags: Collection[str]) -> None:
+        self._feed.follow(tags)
+        self._followed = set(tags)
+
+    def wait(self, timeout_s: float) -> set[str]:
+        if self.down & self._followed:
+            raise StoreUnavailableError("a server of the cluster is down")
+        return self._feed.wait(timeout_s)
+
+
+def test_a_coordinator_that_is_down_fails_only_who_waits_for_its_transactions(
+    world: World,
+) -> None:
+    feed = PartlyDown(world.store.event_feed())
+    first, second = world.open(), world.open()
+    while second.id.tc == first.id.tc:
+        second = world.open()
+    with SegmentWatcher(feed, [SEGMENT, OTHER_SEGMENT], recheck_ms=FOR_EVER_MS) as watcher:
+        watcher.blocked_by(SEGMENT, [first.id])
+        watcher.blocked_by(OTHER_SEGMENT, [second.id])
+        watcher.wait(0)
+        feed.down = {f"tc{first.id.tc}"}
+        with pytest.raises(StoreUnavailableError):
+            watcher.wait(LONG_S)
+        watcher.blocked_by(SEGMENT, ())
+        assert woken_by(watcher, lambda: world.decide(second)) == [OTHER_SEGMENT]
+        assert woken_by(
+            watcher, lambda: world.store.segments.raise_high(SEGMENT, Position(1, 1))
+        ) == [SEGMENT]
+        feed.down.clear()
+        watcher.blocked_by(SEGMENT, [first.id])
+        assert watcher.wait(LONG_S) == [SEGMENT]
+        assert woken_by(watcher, lambda: world.decide(first)) == [SEGMENT], "followed again"
 
 
 def test_a_decision_wakes_readers_with_the_first_of_its_steps(

@@ -23,7 +23,7 @@ from typing import Any
 import redis
 from redis.exceptions import RedisClusterException, RedisError
 
-from pulsar_txn_spark.errors import StoreUnavailableError
+from pulsar_txn_spark.errors import StoreError, StoreUnavailableError
 from pulsar_txn_spark.store.redis.connection import is_primary
 
 _BLOCK_MS = 5_000  # the server answers at least so often: silence means a dead connection
@@ -37,6 +37,7 @@ class _Read:
 
     keys: list[str]
     pool: redis.ConnectionPool | None = None  # of the server that was asked last
+    node: str | None = None  # its name in a cluster
     connection: redis.Connection | None = None
     sent_at: float = field(default=0.0)
 
@@ -105,12 +106,23 @@ class RedisEventFeed:
             by_slot.setdefault(self._client.keyslot(key), []).append(key)
         return [_Read(own) for own in by_slot.values()]
 
-    def _pool_of(self, key: str) -> redis.ConnectionPool:
+    def _find_server(self, read: _Read) -> redis.ConnectionPool:
         client = self._client
         if self._cluster:
-            client = client.get_redis_connection(client.get_node_from_key(key))
+            node = client.get_node_from_key(read.keys[0])
+            read.node = node.name
+            client = client.get_redis_connection(node)
         pool: redis.ConnectionPool = client.connection_pool
         return pool
+
+    def _ask_for_slots(self, failed: str | None) -> None:
+        """Ask a cluster who has which slot; a server that has failed is asked last.
+
+        redis-py does so after a command that failed. A read that stands is none of its commands.
+        """
+        if self._cluster:
+            with suppress(RedisError, RedisClusterException, OSError):
+                self._client.nodes_manager.initialize(last_failed_node_name=failed)
 
     def wait(self, timeout_s: float) -> set[str]:
         """Wait for events and return the tags that have some; empty = time is over, or woken.
@@ -141,11 +153,14 @@ class RedisEventFeed:
             return
         try:
             # Each time: of a server that is gone for good, another one has the slot now.
-            read.pool = self._pool_of(read.keys[0])
+            read.pool = self._find_server(read)
             connection = read.connection = read.pool.get_connection()
             self._send(read, connection)
-        except (RedisError, RedisClusterException, OSError) as error:
+        except (RedisError, RedisClusterException, OSError, StoreError) as error:
             read.drop()
+            self._ask_for_slots(read.node)
+            if isinstance(error, StoreError):
+                raise
             raise StoreUnavailableError(
                 f"the metadata store's events cannot be followed ({type(error).__name__}: "
                 f"{error}): check that the Redis server runs and can be reached; nothing is lost"

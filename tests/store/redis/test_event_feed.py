@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 import redis
@@ -28,6 +29,8 @@ from tests.support.redis_servers import (
 
 SEGMENT = "s"
 TAG = f"seg:{SEGMENT}"
+TAGS = [f"seg:s{number}" for number in range(20)]
+"""Enough for each server of a cluster to have some."""
 PATIENCE_S = 20
 
 
@@ -118,6 +121,47 @@ def test_events_of_a_cluster_are_followed_on_although_their_server_is_gone_for_g
         assert feed.wait(0) == set()
         store.segments.raise_high(SEGMENT, Position(1, 1))
         assert feed.wait(PATIENCE_S) == {TAG}
+
+
+@pytest.mark.slow
+def test_a_server_of_a_cluster_that_failed_over_is_found_again_without_any_command_to_it(
+    start_redis: StartRedis,
+) -> None:
+    first, second = start_replicated_cluster(start_redis, nodes=2)
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{first}"))
+    ours, theirs = (
+        next(tag for tag in TAGS if (server_of(client, tag) == first) is failing)
+        for failing in (False, True)
+    )
+    store = RedisStore(client)
+    store.segments.prepare([ours.removeprefix("seg:"), theirs.removeprefix("seg:")])
+    with closing(store.event_feed()) as feed:
+        feed.follow([ours, theirs])
+        assert feed.wait(0) == set()
+        with redis.Redis(port=first) as primary:
+            primary.execute_command("WAIT", "1", "0")
+            fail_over(primary, second)
+        assert feed.wait(PATIENCE_S) == {theirs}
+        until(lambda: goes_through(feed))
+        store.segments.raise_high(ours.removeprefix("seg:"), Position(1, 1))
+        assert feed.wait(PATIENCE_S) == {ours}
+        with redis.Redis(port=second) as replica:
+            replica.xadd(f"{{{theirs}}}:events", {"type": "new-data"})
+        assert feed.wait(PATIENCE_S) == {theirs}
+
+
+def server_of(client: Any, tag: str) -> int:
+    """Return the port of the server that has a tag, as a cluster's client knows it."""
+    port: int = client.get_node_from_key(f"{{{tag}}}:events").port
+    return port
+
+
+def goes_through(feed: RedisEventFeed) -> bool:
+    """Tell whether events can be followed."""
+    with suppress(StoreUnavailableError):
+        feed.wait(0)
+        return True
+    return False
 
 
 def answers(store: RedisStore) -> bool:
