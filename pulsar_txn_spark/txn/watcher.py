@@ -140,6 +140,8 @@ class SegmentWatcher(Closing):
         ------
         StoreUnavailableError
             If the store cannot be reached.
+        StoreError
+            If its user may not read the events.
         """
         deadline = time.monotonic() + timeout_s
         while not self._due and not self._topics_due:

@@ -7374,6 +7374,32 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{REDIS}/event_feed.py", "            self._ask_for_slots(read.node)\n", ""),
     ),
     mutation(
+        "a read that a server refuses is sent again without a pause",
+        "bound",
+        "tests/store/redis/test_event_feed.py"
+        "::test_a_read_whose_slot_moves_is_sent_a_handful_of_times_and_misses_nothing,"
+        "test_a_user_who_may_not_read_events_is_told_so_and_does_not_ask_without_end",
+        Edit(f"{REDIS}/event_feed.py", "        read.not_before = read.sent_at + _PAUSE_S\n", ""),
+    ),
+    mutation(
+        "the events of a slot that has moved are asked for where it was",
+        "lost wake-up",
+        "tests/store/redis/test_event_feed.py"
+        "::test_a_read_whose_slot_moves_is_sent_a_handful_of_times_and_misses_nothing",
+        Edit(
+            f"{REDIS}/event_feed.py",
+            "            self._client.nodes_manager.move_slot(error)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "a user who may not read events is not told so",
+        "errors say what to do",
+        "tests/store/redis/test_event_feed.py"
+        "::test_a_user_who_may_not_read_events_is_told_so_and_does_not_ask_without_end",
+        Edit(f"{REDIS}/event_feed.py", "if isinstance(error, NoPermissionError):", "if False:"),
+    ),
+    mutation(
         "a coordinator that is down fails readers whom it does not block",
         "a query outlives a failover",
         f"{EVENTS}::test_a_coordinator_that_is_down_fails_only_who_waits_for_its_transactions",

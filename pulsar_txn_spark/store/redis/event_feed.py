@@ -7,10 +7,14 @@ a reply and the next read comes with the next reply.
 
 A primary that becomes a replica breaks the reads that stand there. A read that comes later would
 stand there for good. So a server that has no events for a while is asked for its role.
+
+A server may refuse a read, for example as its slot is being moved. It refuses the next one as well,
+so that one follows a while after the first. What was added meanwhile comes with its reply.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
@@ -21,13 +25,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import redis
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import (
+    MovedError,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 
 from pulsar_txn_spark.errors import StoreError, StoreUnavailableError
 from pulsar_txn_spark.store.redis.connection import is_primary
 
 _BLOCK_MS = 5_000  # the server answers at least so often: silence means a dead connection
 _SILENCE_S = 10.0  # so long after sending, a read without any answer is given up
+_PAUSE_S = 1.0  # so long after a read was sent that a server has refused, the next one is
 _COUNT = 64  # events of one stream in one reply; the rest comes with the next one
 
 
@@ -40,6 +51,12 @@ class _Read:
     node: str | None = None  # its name in a cluster
     connection: redis.Connection | None = None
     sent_at: float = field(default=0.0)
+    not_before: float = field(default=0.0)
+
+    @property
+    def due_at(self) -> float:
+        """When it is to be sent; never while it stands."""
+        return self.not_before if self.connection is None else math.inf
 
     def drop(self) -> None:
         """Give the connection back, if there is one."""
@@ -135,22 +152,23 @@ class RedisEventFeed:
             If the store cannot be reached.
         StoreUnsafeError
             If its server is no primary any more, or may lose data.
+        StoreError
+            If its user may not read the events.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             for read in self._reads:
-                self._stand(read)
-            left_s = max(0.0, deadline - time.monotonic())
-            changed = self._collect(min(left_s, _SILENCE_S))
+                if read.due_at <= time.monotonic():
+                    self._stand(read)
+            until = min([deadline, *(read.due_at for read in self._reads)])
+            changed = self._collect(min(max(0.0, until - time.monotonic()), _SILENCE_S))
             if changed is not None:
                 return changed
             if time.monotonic() >= deadline:
                 return set()
 
     def _stand(self, read: _Read) -> None:
-        """Send a read, unless it stands already."""
-        if read.connection is not None:
-            return
+        """Send a read that does not stand."""
         try:
             # Each time: of a server that is gone for good, another one has the slot now.
             read.pool = self._find_server(read)
@@ -201,8 +219,6 @@ class RedisEventFeed:
         connection = read.connection
         assert connection is not None
         try:
-            # A server that refuses the read (no permission, a cluster's slot that has moved)
-            # refuses it again. That is met when the read is sent anew, on a new connection.
             streams = connection.read_response() or []
             if not streams and not is_primary(connection):
                 return self._lost(read)  # the next one is verified
@@ -212,9 +228,23 @@ class RedisEventFeed:
                 self._last[name] = events[-1][0].decode()
                 changed.add(self._tags[name])
             self._send(read, connection)
+        except ResponseError as error:
+            return self._refused(read, error)
         except (RedisError, OSError):
             return self._lost(read)
         return changed
+
+    def _refused(self, read: _Read, error: ResponseError) -> set[str]:
+        read.not_before = read.sent_at + _PAUSE_S
+        if isinstance(error, NoPermissionError):
+            read.drop()
+            raise StoreError(
+                f"the metadata store refuses to tell its events: {error}. Allow this user XREAD on "
+                "the store's keys (ACL SETUSER); conf/redis-acl.conf has all that it needs"
+            ) from error
+        if self._cluster and isinstance(error, MovedError):
+            self._client.nodes_manager.move_slot(error)
+        return self._lost(read)
 
     def _lost(self, read: _Read) -> set[str]:
         read.drop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
@@ -11,17 +12,19 @@ import pytest
 import redis
 
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.errors import StoreUnavailableError, StoreUnsafeError
+from pulsar_txn_spark.errors import StoreError, StoreUnavailableError, StoreUnsafeError
 from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.store.redis import event_feed
 from pulsar_txn_spark.store.redis.connection import connect
 from pulsar_txn_spark.store.redis.event_feed import RedisEventFeed
 from pulsar_txn_spark.store.redis.store import RedisStore
 from tests.support.redis_servers import (
+    SlotMove,
     StartRedis,
     demote,
     fail_over,
     promote,
+    start_cluster,
     start_replicated_cluster,
     until,
     url_of,
@@ -29,6 +32,7 @@ from tests.support.redis_servers import (
 
 SEGMENT = "s"
 TAG = f"seg:{SEGMENT}"
+EVENTS = f"{{{TAG}}}:events"
 TAGS = [f"seg:s{number}" for number in range(20)]
 """Enough for each server of a cluster to have some."""
 PATIENCE_S = 20
@@ -99,6 +103,79 @@ def test_a_primary_without_events_is_followed_on(
         assert feed.wait(0) == set()
     store.segments.raise_high(SEGMENT, Position(1, 1))
     assert feed.wait(PATIENCE_S) == {TAG}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[event_feed._Read]:
+    """Collect the reads that are sent."""
+    found: list[event_feed._Read] = []
+    send = RedisEventFeed._send
+
+    def noted(feed: RedisEventFeed, read: event_feed._Read, connection: Any) -> None:
+        found.append(read)
+        send(feed, read, connection)
+
+    monkeypatch.setattr(RedisEventFeed, "_send", noted)
+    return found
+
+
+def waited(feed: RedisEventFeed, seconds: float) -> set[str]:
+    """Return the tags that a thread is told of that waits again and again."""
+    deadline, found = time.monotonic() + seconds, set()
+    while (left := deadline - time.monotonic()) > 0:
+        found |= feed.wait(left)
+    return found
+
+
+def test_a_user_who_may_not_read_events_is_told_so_and_does_not_ask_without_end(
+    port: int, sent: list[event_feed._Read], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "_PAUSE_S", 3_600.0)
+    with redis.Redis(port=port) as plain:
+        plain.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-xread")
+        store = RedisStore(connect(StoreConfig(url=f"redis://u:p@127.0.0.1:{port}")))
+        store.segments.prepare([SEGMENT])
+        with closing(store.event_feed()) as feed:
+            feed.follow([TAG])
+            with pytest.raises(StoreError, match="XREAD"):
+                feed.wait(PATIENCE_S)
+            assert feed.wait(0.1) == set()
+            [read] = sent
+            read.not_before = 0.0  # the pause is over
+            store.segments.raise_high(SEGMENT, Position(1, 1))
+            plain.execute_command("ACL", "SETUSER", "u", "+xread")
+            assert feed.wait(PATIENCE_S) == {TAG}, "it is in the next read"
+
+
+@pytest.mark.slow
+def test_a_read_whose_slot_moves_is_sent_a_handful_of_times_and_misses_nothing(
+    start_redis: StartRedis, monkeypatch: pytest.MonkeyPatch, sent: list[event_feed._Read]
+) -> None:
+    monkeypatch.setattr(event_feed, "_BLOCK_MS", 50)
+    monkeypatch.setattr(event_feed, "_PAUSE_S", 0.5)
+    first = start_cluster(start_redis, nodes=2)
+    store = RedisStore(connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{first}")))
+    store.segments.prepare([SEGMENT])
+    store.segments.raise_high(SEGMENT, Position(1, 1))
+    other: Any = redis.RedisCluster(host="127.0.0.1", port=first)
+    with closing(store.event_feed()) as feed, closing(other):
+        feed.follow([TAG])
+        assert feed.wait(0) == set()
+        move = SlotMove(other, EVENTS)
+        move.take(EVENTS)  # from now on its server names the other one, which does not have it yet
+        assert feed.wait(PATIENCE_S) == {TAG}
+        sent.clear()
+        waited(feed, 2)
+        assert 1 <= len(sent) <= 5
+        move.finish()
+        other.xadd(EVENTS, {"type": "new-data"})
+        monkeypatch.setattr(event_feed, "_BLOCK_MS", 5_000)
+        sent.clear()
+        assert TAG in waited(feed, 2)
+        assert 1 <= len(sent) <= 5
+        assert waited(feed, 1) == set(), "it stands where the slot is now"
+        other.xadd(EVENTS, {"type": "new-data"})
+        assert feed.wait(PATIENCE_S) == {TAG}
 
 
 @pytest.mark.slow
