@@ -396,7 +396,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_connection_whose_answer_is_late_is_not_used_again",
         Edit(
             f"{REDIS}/exchange.py",
-            "        except BaseException:\n            self.give_up()\n",
+            "        except BaseException as error:\n            self.give_up(error)\n",
             "        except BaseException:\n"
             "            self._connections._idle.append(connection)\n",
         ),
@@ -7591,7 +7591,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         "tests/store/redis/test_connection.py"
         "::test_all_idle_connections_to_a_former_primary_are_closed_at_once",
-        Edit(f"{REDIS}/exchange.py", "            self._connections.cut_idle()\n", ""),
+        Edit(f"{REDIS}/exchange.py", "            self.cut_idle()\n", "            pass\n"),
+    ),
+    mutation(
+        "connections that the network has dropped take all tries of a step",
+        "a query outlives a failover",
+        "tests/store/redis/test_dropped_connections.py"
+        "::test_a_step_is_answered_although_the_network_has_dropped_all_idle_connections,"
+        "test_a_transaction_commits_although_the_network_has_dropped_all_idle_connections",
+        Edit(
+            f"{REDIS}/exchange.py",
+            "            self.give_up(error)\n",
+            "            self.give_up()\n",
+        ),
+    ),
+    mutation(
+        "connections that the network has dropped take all tries of a task",
+        "a query outlives a failover",
+        "tests/store/redis/test_dropped_connections.py"
+        "::test_a_writer_of_the_embedded_log_leaves_no_connection_that_the_network_has_dropped",
+        Edit(
+            f"{EMBEDDED_CODE}/append_lane.py",
+            "        self._line.cut(error)\n",
+            "        self._line.cut()\n",
+        ),
     ),
     mutation(
         "two threads stumble over each other as they close connections to a former primary",

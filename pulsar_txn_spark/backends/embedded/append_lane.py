@@ -57,11 +57,11 @@ class _Line:
         if connection is not None:
             self.pool.give_back(connection)
 
-    def cut(self) -> None:
+    def cut(self, error: BaseException | None = None) -> None:
         """Close the connection: replies that nobody has read must not reach its next user."""
         connection, self.connection = self.connection, None
         if connection is not None:
-            self.pool.cut(connection)
+            self.pool.cut(connection, error)
 
 
 class AppendLane:
@@ -157,4 +157,4 @@ class AppendLane:
         reason = error if isinstance(error, Exception) else SegmentLogUnavailableError(repr(error))
         for request in lost:
             request.lost(reason)
-        self._line.cut()
+        self._line.cut(error)

@@ -19,7 +19,6 @@ import redis
 from redis.exceptions import ResponseError
 
 from pulsar_txn_spark.process_lock import ProcessLock
-from pulsar_txn_spark.store.redis.connection import DemotedError
 
 Part: TypeAlias = str | bytes | int
 """A part of a command."""
@@ -98,13 +97,20 @@ class IdleConnections:
         else:
             self._discard(connection)
 
-    def cut(self, connection: redis.Connection) -> None:
-        """Close a connection: replies that nobody has read must not reach its next user."""
+    def cut(self, connection: redis.Connection, error: BaseException | None = None) -> None:
+        """Close a connection: replies that nobody has read must not reach its next user.
+
+        With the error of a lost connection it closes the idle ones as well. A network forgets them
+        all at once, and a server that is no primary any more is left. Each would take one of the
+        few tries that a step has.
+        """
         connection.disconnect()  # type: ignore[no-untyped-call]
         self._discard(connection)
+        if isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
+            self.cut_idle()
 
     def cut_idle(self) -> None:
-        """Close all that nobody has taken: they lead to a server that is no primary any more."""
+        """Close all that nobody has taken."""
         for connection in self._popped():
             self.cut(connection)
         pool = self._pool()
@@ -156,8 +162,8 @@ class IdleConnections:
         connection = self.take()
         try:
             connection.send_packed_command([b"".join(packed)], check_health=False)  # type: ignore[no-untyped-call]
-        except BaseException:
-            self.cut(connection)
+        except BaseException as error:
+            self.cut(connection, error)
             raise
         return Request(self, connection, len(packed))
 
@@ -209,22 +215,18 @@ class Request:
                 except ResponseError as error:
                     # Without this frame, which has the replies: they would keep each other.
                     replies.append(error.with_traceback(None))
-        except DemotedError:
-            self.give_up()
-            self._connections.cut_idle()
-            raise
-        except BaseException:
-            self.give_up()
+        except BaseException as error:
+            self.give_up(error)
             raise
         self._connection = None
         self._connections.give_back(connection)
         return replies
 
-    def give_up(self) -> None:
+    def give_up(self, error: BaseException | None = None) -> None:
         """Close the connection unless its replies were read: nobody may get them. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._connections.cut(connection)
+            self._connections.cut(connection, error)
 
 
 def socket_of(connection: Any) -> Any:
