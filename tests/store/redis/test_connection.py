@@ -689,12 +689,15 @@ def test_events_are_followed_on_a_cluster_by_a_read_for_each_slot(
     start_redis: StartRedis,
 ) -> None:
     port = start_cluster(start_redis)
-    client = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
+    client: Any = connect(StoreConfig(url=f"redis+cluster://127.0.0.1:{port}"))
     store = RedisStore(client)
     segments = [f"segment-{number}" for number in range(4)]
+    pool = client.get_redis_connection(client.get_node_from_key("")).connection_pool
     with SegmentWatcher(store.event_feed(), segments, recheck_ms=3_600_000) as watcher:
         assert watcher.wait(0) == segments
+        before = in_use(pool)
         assert watcher.poll() == []
+        assert len(in_use(pool) - before) == len(segments), "as docs/deployment.md says"
         for segment in (segments[2], segments[0]):
             store.segments.raise_high(segment, Position(1, 1))
             assert watcher.wait(20) == [segment]
