@@ -94,6 +94,7 @@ public final class EventFollower {
   private final class Reader implements Runnable {
     private final int group;
     private final Map<String, Runnable> followed = new ConcurrentHashMap<>();
+    private String complaint; // logged last; null once a read was answered
 
     Reader(int group) {
       this.group = group;
@@ -101,7 +102,6 @@ public final class EventFollower {
 
     @Override
     public void run() {
-      String complaint = null;
       while (!endsHere(this)) {
         ClusterSlots.View view = connections.view();
         String any = followed.keySet().stream().findAny().orElse(null);
@@ -109,7 +109,6 @@ public final class EventFollower {
           continue;
         }
         try (Jedis jedis = connections.open(Scripts.bytes(any))) {
-          complaint = null;
           readUntilNobodyIsFollowed(jedis);
         } catch (JedisMovedDataException moved) {
           connections.noteMoved(moved, view.owner(group));
@@ -150,6 +149,7 @@ public final class EventFollower {
           continue; // the last one was left in between
         }
         List<Map.Entry<String, List<StreamEntry>>> streams = jedis.xread(params, Map.copyOf(last));
+        complaint = null;
         if (streams == null) {
           continue;
         }

@@ -1,10 +1,18 @@
 package pulsartxnspark.store;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.core.Appender;
+import org.apache.logging.log4j.core.LogEvent;
+import org.apache.logging.log4j.core.Logger;
+import org.apache.logging.log4j.core.appender.AbstractAppender;
 import org.junit.jupiter.api.Test;
 
 /** Whoever follows a segment is told once at the beginning, whoever has followed it before. */
@@ -44,5 +52,38 @@ class EventFollowerTest extends StoreTest {
     follower.follow("s", poll);
     assertTrue(isTold(told));
     follower.leave("s", poll);
+  }
+
+  @Test
+  void aReadThatIsRefusedAgainAndAgainIsLoggedOnce() throws Exception {
+    RedisConnectionsTest.makeUser(server, "-xread");
+    StoreSettings settings =
+        StoreSettings.of("redis://127.0.0.1:" + server.port(), "pulsar_txn", "CHANGE-ME", "", 2_000)
+            .accepting(true, false);
+    Queue<String> logged = new ConcurrentLinkedQueue<>();
+    Appender appender =
+        new AbstractAppender("of a test", null, null, true, null) {
+          @Override
+          public void append(LogEvent event) {
+            logged.add(event.getMessage().getFormattedMessage());
+          }
+        };
+    appender.start();
+    Logger log = (Logger) LogManager.getLogger(EventFollower.class);
+    log.addAppender(appender);
+    Semaphore polls = new Semaphore(0);
+    Runnable poll = polls::release;
+    try (RedisConnections connections = new RedisConnections(settings)) {
+      EventFollower follower = new EventFollower(connections);
+      follower.follow("s", poll);
+      for (int i = 0; i < 4; i++) { // each before the read, which is refused
+        assertTrue(isTold(polls));
+      }
+      follower.leave("s", poll);
+    } finally {
+      log.removeAppender(appender);
+    }
+    assertEquals(1, logged.size(), logged.toString());
+    assertTrue(logged.element().contains("'xread'"), logged.toString());
   }
 }
