@@ -16,6 +16,7 @@ from pulsar_txn_spark.segments.log import ROW_SCHEMA
 from pulsar_txn_spark.store.ack_ranges import AckInterval
 from pulsar_txn_spark.store.records import SubscriptionRef
 
+_EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -186,8 +187,14 @@ def _milliseconds(event_time: object) -> int | None:
 
 
 def moment(milliseconds: int) -> datetime:
-    """Return a number of milliseconds since the epoch as a time in UTC."""
-    return _EPOCH + milliseconds * _MILLISECOND
+    """Return a number of milliseconds since the epoch as a time in UTC.
+
+    Of a time that lies beyond those of :class:`datetime.datetime`, the nearest one is returned.
+    """
+    try:
+        return _EPOCH + milliseconds * _MILLISECOND
+    except OverflowError:
+        return _LATEST if milliseconds > 0 else _EARLIEST
 
 
 def as_batch(rows: Sequence[Row]) -> pa.RecordBatch:

@@ -297,6 +297,9 @@ def to_spark_batches(
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
 
 
+_LAST_MS = (2**63 - 1) // 1000  # the last millisecond that a timestamp of Spark can be
+
+
 def _cast(name: str, array: pa.Array, topic: str, arrow_schema: pa.Schema) -> pa.Array:
     wanted = arrow_schema.field(name).type
     if array.type == wanted:  # a cast that changes nothing takes as long as one of many rows
@@ -304,6 +307,10 @@ def _cast(name: str, array: pa.Array, topic: str, arrow_schema: pa.Schema) -> pa
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid:
+        if pa.types.is_timestamp(wanted):
+            at = pc.min_element_wise(array.cast(pa.int64()), _LAST_MS, skip_nulls=False)
+            at = pc.max_element_wise(at, -_LAST_MS, skip_nulls=False)
+            return at.cast(array.type).cast(wanted)
         if name not in _TEXT:
             raise
         raise SchemaError(

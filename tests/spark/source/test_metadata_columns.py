@@ -9,6 +9,7 @@ import pytest
 import redis
 from pyspark.sql.types import LongType, StructType
 
+from pulsar_txn_spark.client.message import moment
 from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError, SchemaError
 from pulsar_txn_spark.options import METADATA_COLUMNS, Options, Use
@@ -71,3 +72,28 @@ def test_a_column_on_request_is_not_written() -> None:
     schema = StructType().add("value", "string").add("__producerName", "string")
     with pytest.raises(SchemaError, match=r"__producerName.*has no place in a message"):
         check_writable(schema, default_topic=True)
+
+
+def test_of_an_event_time_that_is_no_timestamp_the_nearest_one_is_shown(
+    redis_path: str, redis_client: redis.Redis
+) -> None:
+    """Some producers write nanoseconds; one such message must not stop a source for ever."""
+    run = open_components(Options({"store.path": redis_path}, Use.CONNECT))
+    [segment] = run.topics.create(TOPIC, 1).active
+    at = [1_700_000_000_123, 1_700_000_000_123_000_000, None, -(2**63)]
+    writer = run.log.writer(segment.ref, "w")
+    columns = {"value": [b"v"] * len(at), "event_time_ms": at}
+    writer.append(pa.record_batch(columns))
+    last = writer.flush().last
+    writer.close()
+    assert last is not None
+    run.store.segments.raise_high(segment.ref.id, last)
+    given = {"store.path": redis_path, "topic": "in"}
+    reader = PulsarTxnDataSource(dict(given)).reader(StructType().add("__eventTime", "timestamp"))
+    [batch] = [b for p in reader.partitions() for b in reader.read(p)]
+    assert isinstance(batch, pa.RecordBatch)
+    shown = batch.column(0).cast(pa.int64()).to_pylist()
+    last_ms = (2**63 - 1) // 1000
+    assert shown == [1_700_000_000_123_000, last_ms * 1000, None, -last_ms * 1000]
+    [message, beyond, *_] = [moment(ms) for ms in at if ms is not None]
+    assert (message.year, beyond.year) == (2023, 9999)
