@@ -562,6 +562,12 @@ def test_all_guarantees_hold_for_a_job_that_takes_none_away(bench: Bench) -> Non
         ({"FROM flights": "FROM flights DISTRIBUTE BY id"}, "order per key", "a shuffle (Exchange"),
         ({"__key FROM": "string(id) AS __key FROM"}, "order per key", "another key than"),
         ({", __key": ""}, "order per key", "rows have no key"),
+        (
+            {SINK: SINK + 'sql = "FROM s UNION ALL SELECT id, delay, string(delay) FROM s"\n'},
+            "order per key",
+            "another key than",
+        ),
+        ({SINK: SINK + 'sql = "FROM s SORT BY id DESC"\n'}, "order per key", "sorts the rows"),
         ({"SELECT id": "SELECT uuid() AS id"}, "the same rows in a replay", "uuid()"),
         ({'subscription = "s"\n': ""}, "input with output", "has no 'subscription'"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -127,6 +128,10 @@ def main(command: Sequence[str] = ()) -> None:
     command : sequence of str
         Stands in front of the arguments of the process.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A character that a terminal does not know must not end a command that has done its work.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app([*command, *sys.argv[1:]])
     except PulsarTxnError as error:

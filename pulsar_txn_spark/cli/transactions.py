@@ -25,13 +25,26 @@ def txn_list(
     option: OptionPairs = [],
     as_json: AsJson = False,
 ) -> None:
-    """List the open transactions, ordered by their deadlines."""
+    """List the open transactions, ordered by their deadlines.
+
+    Of a coordinator with more than 1,000, these are the first ones and the oldest one. A line on
+    standard error says so.
+    """
     store = components_of(option).store
     ids: list[TxnId] = []
     for tc in range(store.identity.coordinators):
-        ids += [t for t, _ in store.transactions.list_open(tc, deadline_ms=None, limit=_LISTED)]
+        opened = store.transactions.list_open(tc, deadline_ms=None, limit=_LISTED + 1)
+        listed = [txn for txn, _ in opened]
+        if len(listed) > _LISTED:
+            oldest = TxnId(tc, store.transactions.lowest_open(tc)[0])
+            listed = list(dict.fromkeys([*listed[:_LISTED], oldest]))
+            _say_more(tc, "open", "and the oldest")
+        ids += listed
         if decided:
-            ids += [t for t, _ in store.transactions.list_final(tc, limit=_LISTED)]
+            final = [txn for txn, _ in store.transactions.list_final(tc, limit=_LISTED + 1)]
+            if len(final) > _LISTED:
+                _say_more(tc, "decided", "the oldest ones")
+            ids += final[:_LISTED]
     rows = _headers(filter(None, map(store.transactions.read, ids)))
     rows.sort(key=lambda row: (row["state"] != "OPEN", row["deadline"]))
     columns = ["transaction", "state", "sink", "query", "batch", "created", "deadline"]
@@ -46,6 +59,12 @@ def txn_list(
         title="transactions (times in UTC)",
         columns=columns,
         whole=["transaction", "state", "batch"],
+    )
+
+
+def _say_more(tc: int, kind: str, which: str) -> None:
+    typer.echo(
+        f"coordinator {tc} has more {kind} transactions: {_LISTED} are listed, {which}", err=True
     )
 
 

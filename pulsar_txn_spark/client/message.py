@@ -115,7 +115,12 @@ class Row:
     @property
     def size(self) -> int:
         """About how many bytes it has."""
-        return len(self.value or b"") + len(self.key or b"")
+        properties = self.properties or {}
+        return (
+            len(self.value or b"")
+            + len(self.key or b"")
+            + sum(len(name) + len(text) for name, text in properties.items())
+        )
 
     @classmethod
     def of(

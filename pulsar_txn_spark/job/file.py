@@ -20,10 +20,10 @@ from pulsar_txn_spark.job.secrets import Secrets, holds_secret, may_be_secret
 from pulsar_txn_spark.job.substitution import Substitution, SubstitutionError, literal
 from pulsar_txn_spark.job.tables import Entry, Table, Tables, Value, read_tables
 from pulsar_txn_spark.options import (
+    FILE_OPTION,
     SCOPE_WRITE,
     Options,
     Use,
-    is_secret,
     merged,
 )
 from pulsar_txn_spark.segments.topic_name import Domains, TopicName
@@ -105,11 +105,8 @@ class _Reader:
             self._replace(table)
         for table in self.tables.tables:
             self._checks.check_keys(table)
-        for text in (*defaults.values(), *options.values()):
-            self.secrets.add_url(text)
-        for key, text in (*defaults.items(), *options.items()):
-            if is_secret(key) and "://" not in text:
-                self.secrets.add(text)
+        self.secrets.add_options(defaults)
+        self.secrets.add_options(options)
         head = self.tables.one("job")
         spark = {key: entry.text for key, entry in self.tables.one("spark").entries.items()}
         self._check_spark(self.tables.one("spark"))
@@ -191,10 +188,15 @@ class _Reader:
             value: Value = replaced[0] if isinstance(entry.value, str) else replaced
             table.entries[key] = Entry(value, entry.place, entry.content, entry.is_from_environment)
             for text in replaced:
-                if "://" in text:
-                    self.secrets.add_url(text)
-                elif secret:
-                    self.secrets.add(text)
+                self._note_secrets(key, text, secret=secret)
+
+    def _note_secrets(self, key: str, text: str, *, secret: bool) -> None:
+        if key.lower() == FILE_OPTION:
+            self.secrets.add_file(text)
+        elif "://" in text:
+            self.secrets.add_url(text)
+        elif secret:
+            self.secrets.add(text)
 
     # -- sections ------------------------------------------------------------------------------
 

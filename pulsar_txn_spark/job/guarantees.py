@@ -153,12 +153,10 @@ def _order(
         )
     for key, written in rows.items():
         exchanges = lineage.shuffles(lineage.physical_plan(written))
-        if exchanges:
-            return Guarantee(
-                name,
-                Verdict.NO,
-                f"sink {key.partition(':')[2]!r} has a shuffle (Exchange {', '.join(exchanges)})",
-            )
+        does = "sorts the rows of a micro-batch" if lineage.sorts(written) else ""
+        does = f"has a shuffle (Exchange {', '.join(exchanges)})" if exchanges else does
+        if does:
+            return Guarantee(name, Verdict.NO, f"sink {key.partition(':')[2]!r} {does}")
     return _same_key(job, views, frame, rows)
 
 
@@ -228,9 +226,8 @@ def _current(job: Job) -> Iterator[Guarantee]:
 
 
 def _place(job: Job) -> Iterator[Guarantee]:
-    lower = {key.lower() for key in job.options}
     master = job.spark.get("spark.master", "local")
-    if "store.url" not in lower and not master.startswith("local"):
+    if job.parsed_transaction().get("store.url") is None and not master.startswith("local"):
         yield Guarantee(
             "reachable by executors",
             Verdict.NO,

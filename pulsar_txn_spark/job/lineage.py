@@ -41,9 +41,18 @@ def shuffles(plan: str) -> list[str]:
 def nodes(plan: Any) -> Iterator[Any]:
     """Yield the nodes of a plan or an expression, from the top to the bottom."""
     yield plan
-    children = plan.children()
-    for number in range(children.size()):
-        yield from nodes(children.apply(number))
+    for child in _children(plan):
+        yield from nodes(child)
+
+
+def _children(node: Any) -> Iterator[Any]:
+    children = node.children()
+    return (children.apply(number) for number in range(children.size()))
+
+
+def _output(node: Any) -> Iterator[Any]:
+    output = node.output()
+    return (output.apply(number) for number in range(output.size()))
 
 
 def expressions(plan: Any) -> Iterator[Any]:
@@ -88,21 +97,42 @@ def keeps_key(frame: DataFrame, origins: set[int]) -> bool:
     for expression in expressions(plan):
         if expression.getClass().getSimpleName() == "Alias":
             made_of[int(expression.exprId().id())] = expression.child()
-    attribute: int | None = key_id(frame)
+    also = _united(plan)
     seen: set[int] = set()
-    while attribute is not None and attribute not in seen:
-        if attribute in origins:
-            return True
+
+    def keeps(attribute: int | None) -> bool:
+        if attribute is None:
+            return False
+        if attribute in seen:
+            return True  # asked already: it has no further origin here
         seen.add(attribute)
-        attribute = _attribute_of(made_of.get(attribute))
-    return False
+        own = attribute in origins or keeps(_attribute_of(made_of.get(attribute)))
+        return own and all(map(keeps, also.get(attribute, ())))
+
+    return keeps(key_id(frame))
+
+
+def _united(plan: Any) -> dict[int, list[int]]:
+    """Return which attributes come under the id of another one: those of a union's later parts."""
+    also: dict[int, list[int]] = {}
+    for node in nodes(plan):
+        if node.getClass().getSimpleName() != "Union":
+            continue
+        first, *others = [[int(a.exprId().id()) for a in _output(c)] for c in _children(node)]
+        for other in others:
+            for shown, attribute in zip(first, other, strict=True):
+                also.setdefault(shown, []).append(attribute)
+    return also
+
+
+def sorts(frame: DataFrame) -> bool:
+    """Tell whether the rows are sorted, within partitions or over all of them."""
+    return any(node.getClass().getSimpleName() == "Sort" for node in nodes(analyzed_plan(frame)))
 
 
 def key_id(frame: DataFrame) -> int | None:
     """Return the id of the attribute ``__key``; None without one."""
-    output = analyzed_plan(frame).output()
-    for number in range(output.size()):
-        attribute = output.apply(number)
+    for attribute in _output(analyzed_plan(frame)):
         if attribute.name() == KEY:
             return int(attribute.exprId().id())
     return None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from urllib.parse import parse_qsl
 
-from pulsar_txn_spark.options import is_secret
+from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.options import FILE_OPTION, is_secret, read_file
 from pulsar_txn_spark.redaction import redacted
 
 _HIDDEN = "***"
@@ -74,6 +78,21 @@ class Secrets:
         self.add(url)
         password = url.partition("://")[2].rpartition("@")[0].partition(":")[2]
         self.add(password)
+
+    def add_options(self, options: Mapping[str, str]) -> None:
+        """Note the secrets among options, and among those of a file that they name."""
+        for key, text in options.items():
+            self.add_url(text)
+            if is_secret(key) and "://" not in text:
+                self.add(text)
+            if key.lower() == FILE_OPTION:
+                self.add_file(text)
+
+    def add_file(self, path: str) -> None:
+        """Note the secrets of a file with options; whoever uses it says what is wrong with it."""
+        with suppress(OptionError):
+            named = read_file(Path(path.strip()), "")
+            self.add_options({k: text for k, text in named.items() if k.lower() != FILE_OPTION})
 
     def hidden(self, text: str) -> str:
         """Return a text without any secret."""

@@ -40,6 +40,7 @@ from pulsar_txn_spark.errors import (
     StoreUnavailableError,
     TopologyConflictError,
 )
+from pulsar_txn_spark.json_record import of_tree
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.initial_cursor import InitialCursor, number_of
 from pulsar_txn_spark.segments.log import SegmentLog, SegmentRef
@@ -111,7 +112,7 @@ class Retention:
     def of(cls, properties: Mapping[str, str]) -> Retention:
         """Read it from a topic's properties."""
         text = properties.get(RETENTION_PROPERTY)
-        return cls(**json.loads(text)) if text else cls()
+        return of_tree(cls, json.loads(text)) if text else cls()
 
     @classmethod
     def parse(cls, time: str | None, size: str | None) -> Retention:

@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.json_record import of_tree
 from pulsar_txn_spark.segments.log import Appended
 from pulsar_txn_spark.segments.topology import MAX_SEGMENTS
 
@@ -109,7 +110,7 @@ class ScalingPolicy:
     def of(cls, properties: Mapping[str, str]) -> ScalingPolicy:
         """Read it from a topic's properties."""
         text = properties.get(SCALING_PROPERTY)
-        return cls(**json.loads(text)) if text else cls()
+        return of_tree(cls, json.loads(text)) if text else cls()
 
     def load(self, rows_per_s: float, bytes_per_s: float) -> float:
         """Return what a segment takes in relation to what it should take."""
@@ -161,7 +162,7 @@ class TopicLoad:
         if not text:
             return None
         tree: dict[str, Any] = json.loads(text)
-        segments = {name: SegmentLoad(**fields) for name, fields in tree["segments"].items()}
+        segments = {name: of_tree(SegmentLoad, fields) for name, fields in tree["segments"].items()}
         return cls(tree["at_ms"], tree["changed_ms"], segments)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 from unittest import mock
 
@@ -12,7 +14,9 @@ from typer.testing import CliRunner
 import pulsar_txn_spark
 from pulsar_txn_spark.backports import add_note
 from pulsar_txn_spark.cli import main
+from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import SegmentLogError
+from pulsar_txn_spark.segments.topic_name import TopicName
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -129,3 +133,17 @@ def test_a_shell_can_complete_the_command() -> None:
         main.app, ["--show-completion"], env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     )
     assert "No such option" not in result.output
+
+
+def test_a_terminal_that_knows_ascii_only_ends_no_command_behind_its_work(
+    option: str, run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    monkeypatch.setattr("sys.argv", ["pulsar-txn", "topic", "create", "t", "-o", option])
+    with pytest.raises(SystemExit) as exit_:
+        main.main()
+    assert exit_.value.code == 0
+    sys.stdout.flush()
+    assert b"topic://public/default/t, version" in shown.getvalue()
+    assert run.topics.require(TopicName.parse("t")).active

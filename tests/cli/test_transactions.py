@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -53,3 +55,22 @@ def test_a_transaction_that_only_pulsar_knows_is_one_of_the_other_kind(
     assert "leastSigBits=77" in str(result.exception)
     own = open_txn(run)
     assert call("txn", "abort", str(own), "-o", option)[0]["state"] == "ABORTED"
+
+
+def test_of_very_many_transactions_the_first_and_the_oldest_are_listed(
+    option: str, run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulsar_txn_spark.cli.transactions._LISTED", 2)
+    count = run.store.identity.coordinators
+    begun = [run.coordinator.new_txn(f"n{n}", timeout_ms=90_000 - n) for n in range(5 * count)]
+    own = [txn for txn in begun if txn.tc == begun[0].tc]
+    assert len(own) > 3, "so that the oldest, which has the longest lease, is none of the first"
+    result = CliRunner().invoke(main.app, ["txn", "list", "--json", "-o", option])
+    listed = {row["transaction"] for row in json.loads(result.stdout)}
+    assert {str(txn) for txn in own} & listed == {str(txn) for txn in (own[0], *own[-2:])}
+    assert f"coordinator {own[0].tc} has more open transactions: 2 are listed" in result.stderr
+    for txn in begun:
+        run.coordinator.commit(txn, f"n{begun.index(txn)}", Outcome())
+    result = CliRunner().invoke(main.app, ["txn", "list", "--json", "--decided", "-o", option])
+    assert f"coordinator {own[0].tc} has more decided transactions" in result.stderr
+    assert "open" not in result.stderr

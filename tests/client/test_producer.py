@@ -15,6 +15,7 @@ import redis
 
 from pulsar_txn_spark.backends.embedded.log import _EmbeddedWriter
 from pulsar_txn_spark.client import Producer, Transaction
+from pulsar_txn_spark.client.transaction import BYTES_GATHERED
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import (
     AlreadyClosedError,
@@ -45,6 +46,13 @@ def service(redis_path: str, redis_client: redis.Redis) -> Iterator[Service]:
 
 def is_flushed(txn: Transaction) -> bool:
     return bool(txn._written)
+
+
+def test_what_is_gathered_is_bounded_with_its_properties(service: Service) -> None:
+    producer = service.client.producer(service.topic())
+    with service.client.new_txn() as txn:
+        producer.send("a", properties={"p": "x" * BYTES_GATHERED}, txn=txn)
+        assert not any(txn._rows.values()), "it was handed over at once"
 
 
 def test_a_flush_and_the_sends_of_other_threads_do_not_disturb_each_other(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pulsar_txn_spark.job import Job
-from pulsar_txn_spark.job.guarantees import Verdict, _once
+from pulsar_txn_spark.job.guarantees import Verdict, _once, _place
 
 Loader = Callable[..., Job]
 
@@ -20,3 +21,16 @@ def test_a_job_that_may_skip_rows_is_not_exactly_once(
 ) -> None:
     option = f'topic = "flights"\nfailOnDataLoss = {value}\n'
     assert _once(loader(('topic = "flights"\n', option))).verdict is verdict
+
+
+def test_a_file_of_options_says_where_the_store_is_and_its_secrets_are_hidden(
+    loader: Loader, tmp_path: Path
+) -> None:
+    file = tmp_path / "connection.properties"
+    file.write_text("store.url=redis://metadata\nstore.password=hunter2\n")
+    file.chmod(0o600)
+    spark = '[spark]\nmaster = "spark://cluster"\n\n[options]'
+    assert [found.verdict for found in _place(loader(("[options]", spark)))] == [Verdict.NO]
+    job = loader(("[options]", spark), ('store.path = "/store"', f'options.file = "{file}"'))
+    assert list(_place(job)) == []
+    assert job.secrets.hidden("refused: hunter2") == "refused: ***"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,8 +14,11 @@ import pytest
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.segments.log import Appended
+from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.scaler import Scaled
 from pulsar_txn_spark.segments.scaling import (
+    LOAD_PROPERTY,
+    SCALING_PROPERTY,
     ActiveSegment,
     Decision,
     ScalingPolicy,
@@ -439,3 +443,16 @@ def test_a_topic_is_not_scaled_by_the_policy_of_a_deleted_one_of_its_name(
 def test_a_decision_names_what_it_does() -> None:
     kinds = [Decision((), "").what, Decision(("a",), "").what, Decision(("a", "b"), "").what]
     assert kinds == ["nothing", "split", "merge"]
+
+
+def test_what_a_later_version_has_added_to_a_property_is_left() -> None:
+    load = TopicLoad(1, 2, {"a": SegmentLoad(3, 4)})
+    for name, record in (
+        (SCALING_PROPERTY, POLICY),
+        (LOAD_PROPERTY, load),
+        (RETENTION_PROPERTY, Retention(time_ms=5)),
+    ):
+        tree = json.loads(record.serialize()) | {"later": 1}
+        for segment in tree.get("segments", {}).values():
+            segment["later"] = 1
+        assert type(record).of({name: json.dumps(tree)}) == record
