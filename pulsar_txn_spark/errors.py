@@ -130,6 +130,10 @@ class SegmentLogUnavailableError(SegmentLogError):
     """The log's server cannot be reached, refuses the credentials, or timed out."""
 
 
+class SegmentLogUnreachableError(SegmentLogUnavailableError):
+    """Nobody can connect to the log's server: what holds for one segment holds for all of them."""
+
+
 class SegmentSealedError(SegmentLogError):
     """The segment was sealed: it takes no more entries."""
 

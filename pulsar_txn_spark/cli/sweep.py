@@ -74,10 +74,11 @@ def sweep(
         )
     components = components_of(option)
     sweeper = components.sweeper(retention_ms)
+    scaler = components.scaler() if scale else None
 
     def once() -> None:
         report = None if dry_run else sweeper.sweep()
-        scaled = components.scaler().sweep(dry_run=dry_run) if scale else None
+        scaled = scaler.sweep(dry_run=dry_run) if scaler is not None else None
         _show_sweep(report, scaled, as_json=as_json, every=every is not None)
 
     if every is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from pulsar_txn_spark.backports import add_note
@@ -12,7 +12,7 @@ from pulsar_txn_spark.errors import (
     OptionError,
     PulsarTxnError,
     SegmentLogError,
-    SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
     SegmentNotFoundError,
     StoreUnavailableError,
     TopicExistsError,
@@ -30,6 +30,7 @@ from pulsar_txn_spark.segments.topic_name import (
 from pulsar_txn_spark.segments.topology import GatedBy, TopicState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.unavailable_logs import UnavailableLogs
 
 
 class PulsarTopics(SegmentLog, Protocol):
@@ -83,6 +84,7 @@ class Topics:
         self._lock = threading.Lock()
         self._reached: set[str] = set()
         self._last_read: dict[TopicName, Topology] = {}
+        self._unavailable = UnavailableLogs()
         self.lifecycle = TopicLifecycle(store, log, end)
         self.changes = TopologyChanges(store, log, self.lifecycle, self.require)
 
@@ -364,13 +366,13 @@ class Topics:
         """
         return [
             str(topology.topic)
-            for topology in self._topologies()
+            for topology in self._topologies(self._store.meta.list_topics())
             if topology.state is TopicState.LIVE
         ]
 
-    def _topologies(self) -> Iterator[Topology]:
-        """Yield every topic of the catalogue that is there, whatever its state and backend."""
-        for name in self._store.meta.list_topics():
+    def _topologies(self, listed: Iterable[str]) -> Iterator[Topology]:
+        """Yield every listed topic that is there, whatever its state and backend."""
+        for name in listed:
             read = self._store.topics.read(name)
             if read is None:
                 self.lifecycle.unlist(name)
@@ -387,7 +389,7 @@ class Topics:
 
         Raises
         ------
-        StoreUnavailableError, SegmentLogUnavailableError
+        StoreUnavailableError, SegmentLogUnreachableError
         """
 
         def finish(topology: Topology) -> int:
@@ -406,7 +408,7 @@ class Topics:
 
         Raises
         ------
-        StoreUnavailableError, SegmentLogUnavailableError
+        StoreUnavailableError, SegmentLogUnreachableError
         """
 
         def finish(topology: Topology) -> int:
@@ -425,13 +427,16 @@ class Topics:
         """Finish something of each topic in a state; one that fails keeps no other from it."""
         finished = 0
         failed: dict[str, PulsarTxnError] = {}
-        for topology in self._topologies():
+        self._unavailable.begin()
+        listed = self._unavailable.in_order(self._store.meta.list_topics())
+        for topology in self._topologies(listed):
             # The other backend's logs cannot be reached with these options.
             if topology.state is not state or topology.backend != self._log.backend:
                 continue
             try:
-                finished += finish(topology)
-            except (StoreUnavailableError, SegmentLogUnavailableError):
+                with self._unavailable.attempt(str(topology.topic)):
+                    finished += finish(topology)
+            except (StoreUnavailableError, SegmentLogUnreachableError):
                 raise
             except PulsarTxnError as error:
                 failed[str(topology.topic)] = error

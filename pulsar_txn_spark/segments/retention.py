@@ -36,7 +36,7 @@ from typing import NamedTuple
 from pulsar_txn_spark.errors import (
     OptionError,
     PulsarTxnError,
-    SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
     StoreUnavailableError,
     TopologyConflictError,
 )
@@ -48,6 +48,7 @@ from pulsar_txn_spark.segments.topic_lifecycle import remove_logs
 from pulsar_txn_spark.segments.topology import Segment, SegmentState, TopicState, Topology
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import Code, RetainedPositions
+from pulsar_txn_spark.unavailable_logs import UnavailableLogs
 
 RETENTION_PROPERTY = "__retention"
 """System property of a topic with its retention."""
@@ -287,9 +288,10 @@ class RetentionSweep:
         self._log = log
         self._readable_to = readable_to
         self._owner = owner
+        self._unavailable = UnavailableLogs()
 
     def sweep(self, settle: Callable[[str], None]) -> RetentionReport:
-        """Maintain all topics.
+        """Maintain all topics; one that fails keeps no other from it.
 
         Parameters
         ----------
@@ -299,13 +301,15 @@ class RetentionSweep:
 
         Raises
         ------
-        StoreUnavailableError, SegmentLogUnavailableError
+        StoreUnavailableError, SegmentLogUnreachableError
         """
         report = RetentionReport()
-        for name in self._store.meta.list_topics():
+        self._unavailable.begin()
+        for name in self._unavailable.in_order(self._store.meta.list_topics()):
             try:
-                self._look_after(name, settle, report)
-            except (StoreUnavailableError, SegmentLogUnavailableError):
+                with self._unavailable.attempt(name):
+                    self._look_after(name, settle, report)
+            except (StoreUnavailableError, SegmentLogUnreachableError):
                 raise
             except PulsarTxnError as error:
                 report.failed[name] = str(error)

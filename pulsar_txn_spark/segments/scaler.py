@@ -8,6 +8,7 @@ from pulsar_txn_spark import metrics
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
     StoreUnavailableError,
 )
 from pulsar_txn_spark.segments.catalog import Topics
@@ -24,6 +25,7 @@ from pulsar_txn_spark.segments.scaling import (
 )
 from pulsar_txn_spark.segments.topology import TopicState, Topology
 from pulsar_txn_spark.store.protocol import MetadataStore
+from pulsar_txn_spark.unavailable_logs import UnavailableLogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +51,24 @@ class Scaler:
         self._store = store
         self._log = log
         self._topics = topics
+        self._unavailable = UnavailableLogs()
 
     def sweep(self, *, dry_run: bool = False) -> list[Scaled]:
         """Look at all topics whose policy is on; change one thing of each at most.
 
-        With `dry_run` nothing but what was seen is written.
+        One that fails keeps no other from it. With `dry_run` nothing but what was seen is written.
 
         Raises
         ------
-        StoreUnavailableError, SegmentLogUnavailableError
+        StoreUnavailableError, SegmentLogUnreachableError
         """
         scaled_topics = []
-        for name in self._store.meta.list_topics():
+        self._unavailable.begin()
+        for name in self._unavailable.in_order(self._store.meta.list_topics()):
             try:
-                scaled = self._look_after(name, dry_run=dry_run)
-            except (StoreUnavailableError, SegmentLogUnavailableError):
+                with self._unavailable.attempt(name):
+                    scaled = self._look_after(name, dry_run=dry_run)
+            except (StoreUnavailableError, SegmentLogUnreachableError):
                 raise
             except PulsarTxnError as error:
                 scaled = Scaled(name, Decision((), "it could not be looked at"), str(error))

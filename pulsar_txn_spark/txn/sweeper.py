@@ -26,9 +26,11 @@ from dataclasses import dataclass, replace
 from pulsar_txn_spark.errors import (
     PulsarTxnError,
     SegmentLogError,
-    SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
     StoreCorruptError,
     StoreFullError,
+    StoreRolledBackError,
+    StoreUnavailableError,
     TransactionConflictError,
     TransactionError,
     TransactionNotFoundError,
@@ -38,6 +40,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
 from pulsar_txn_spark.store.records import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import Participants
+from pulsar_txn_spark.unavailable_logs import UnavailableLogs
 
 _LOG = logging.getLogger(__name__)
 
@@ -144,10 +147,22 @@ class Sweeper:
         self._maintenance_tasks = maintenance_tasks
         # Where in a TC's index to go on, so that headers that cannot go do not hide those behind.
         self._offsets: dict[int, int] = {}
+        self._unavailable = UnavailableLogs()
 
     def sweep(self) -> SweepReport:
-        """Sweep every TC once, and those on that have more to do, as far as time allows."""
+        """Sweep every TC once, and those on that have more to do, as far as time allows.
+
+        A maintenance task that fails keeps no other one from its work.
+
+        Raises
+        ------
+        StoreUnavailableError, StoreRolledBackError
+            At once.
+        PulsarTxnError
+            The first one of a maintenance task, after all of them.
+        """
         report = SweepReport()
+        self._unavailable.begin()
         until = time.monotonic() + self._busy_s
         busy = list(range(self._store.identity.coordinators))
         while busy:
@@ -156,9 +171,17 @@ class Sweeper:
                 break
         for tc in range(self._store.identity.coordinators):
             self._sweep_stages(tc, report)
+        failed: list[PulsarTxnError] = []
         for task in self._maintenance_tasks:
-            task(report)
+            try:
+                task(report)
+            except (StoreUnavailableError, StoreRolledBackError):
+                raise
+            except PulsarTxnError as error:
+                failed.append(error)
         self._store.flush_counters()
+        if failed:
+            raise failed[0]
         return report
 
     def _sweep_stages(self, tc: int, report: SweepReport) -> None:
@@ -227,7 +250,7 @@ class Sweeper:
         segments = {s for header in due for s in Participants.of(header.intents).segments}
         open_ends = {
             segment: why
-            for segment in sorted(segments)
+            for segment in self._unavailable.in_order(sorted(segments))
             if (why := self._close(segment, tc, below, report)) is not None
         }
         # Sweep step 4: headers go whose every participant is through.
@@ -270,8 +293,9 @@ class Sweeper:
     def _close(self, segment: str, tc: int, below: int, report: SweepReport) -> str | None:
         """Close a segment; return why it could not be closed."""
         try:
-            return self._try_close(segment, tc, below, report)
-        except SegmentLogUnavailableError:
+            with self._unavailable.attempt(segment):
+                return self._try_close(segment, tc, below, report)
+        except SegmentLogUnreachableError:
             raise  # nothing is wrong with this segment, and the next one would wait as long
         except _ONE_IS_BROKEN as error:
             return f"segment {segment} is not closed for it: {error}"

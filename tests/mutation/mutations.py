@@ -119,6 +119,8 @@ IN_EVERY_HISTORY = (
     "::test_in_every_history_nothing_of_one_instance_of_a_topic_reaches_into_the_next"
 )
 JOB = "pulsar_txn_spark/job"
+UNAVAILABLE = "tests/test_unavailable_logs.py"
+UNAVAILABLE_CODE = "pulsar_txn_spark/unavailable_logs.py"
 
 
 @dataclass(frozen=True)
@@ -5207,6 +5209,92 @@ MUTATIONS: tuple[Mutation, ...] = (
             "pulsar_txn_spark/engine/components.py",
             "maintenance_tasks = [finish_deletions, let_data_go, finish_changes]",
             "maintenance_tasks = [finish_deletions, let_data_go]",
+        ),
+    ),
+    mutation(
+        "the retention of a topic that is refused keeps the others from theirs",
+        "",
+        f"{RETENTION}::test_a_topic_that_its_broker_refuses_keeps_no_other_from_being_swept",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "            except (StoreUnavailableError, SegmentLogUnreachableError):\n",
+            "            except (StoreUnavailableError, PulsarTxnError):\n",
+        ),
+    ),
+    mutation(
+        "a segment that is refused keeps headers of other segments",
+        "",
+        f"{RETENTION}::test_a_topic_that_its_broker_refuses_keeps_no_other_from_being_swept",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "        except SegmentLogUnreachableError:\n            raise  # nothing is wrong",
+            "        except SegmentLogError:\n            raise  # nothing is wrong",
+        ),
+    ),
+    mutation(
+        "a deletion that is refused keeps others from being finished",
+        "",
+        f"{RETENTION}"
+        "::test_a_deletion_or_change_that_a_broker_refuses_keeps_no_other_from_being_finished",
+        Edit(
+            f"{SEGMENTS}/catalog.py",
+            "            except (StoreUnavailableError, SegmentLogUnreachableError):\n",
+            "            except (StoreUnavailableError, PulsarTxnError):\n",
+        ),
+    ),
+    mutation(
+        "a sweep waits for each topic of brokers that nobody reaches",
+        "",
+        f"{RETENTION}::test_a_sweep_ends_where_nobody_can_reach_the_brokers",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "            except (StoreUnavailableError, SegmentLogUnreachableError):\n",
+            "            except StoreUnavailableError:\n",
+        ),
+    ),
+    mutation(
+        "a broker that is away for one topic is taken for the whole admin API",
+        "",
+        f"{REDIRECTS}"
+        "::test_the_broker_of_one_topic_that_is_away_or_slow_says_nothing_of_the_others",
+        Edit(
+            f"{PULSAR}/admin_api.py",
+            "            if _unconnected(failed):\n",
+            "            if True:\n",
+        ),
+    ),
+    mutation(
+        "a maintenance task that fails keeps the others from their work",
+        "",
+        f"{SWEEPS}::test_a_maintenance_task_that_fails_keeps_no_other_from_its_work",
+        Edit(
+            f"{TXN}/sweeper.py",
+            "                failed.append(error)\n",
+            "                raise\n",
+        ),
+    ),
+    mutation(
+        "a sweep asks for a segment that is refused again and again",
+        "",
+        f"{SWEEPS}::test_a_segment_that_its_broker_refuses_is_asked_for_once_in_a_sweep",
+        Edit(UNAVAILABLE_CODE, "        if at > self._began:\n", "        if False:\n"),
+    ),
+    mutation(
+        "a pass waits for every log that is not available",
+        "",
+        f"{UNAVAILABLE}"
+        "::test_a_pass_waits_for_a_bounded_time_and_the_next_one_begins_where_it_ended",
+        Edit(UNAVAILABLE_CODE, "        if self._waited_s > PATIENCE_S:\n", "        if False:\n"),
+    ),
+    mutation(
+        "each pass waits for the same logs first",
+        "",
+        f"{UNAVAILABLE}"
+        "::test_a_pass_waits_for_a_bounded_time_and_the_next_one_begins_where_it_ended",
+        Edit(
+            UNAVAILABLE_CODE,
+            "return sorted(names, key=lambda name: self._failed.get(name, never)[0])",
+            "return sorted(names, key=lambda name: never)",
         ),
     ),
     mutation(

@@ -13,7 +13,13 @@ from pulsar_txn_spark import Admin
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
-from pulsar_txn_spark.errors import DataLossError, OptionError, SegmentSealedError
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    OptionError,
+    SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
+    SegmentSealedError,
+)
 from pulsar_txn_spark.position import EARLIEST, MessagePosition, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
@@ -922,3 +928,102 @@ def test_a_topic_that_cannot_be_dealt_with_blocks_no_other(run: Components) -> N
     assert "pulsar_txn_segments_deleted_total" not in counts
     [stuck] = report.stuck
     assert "the retention of topic://public/default/broken" in stuck
+
+
+# -- one that its broker refuses -----------------------------------------------------------------
+
+REFUSED = TopicName("public", "away", "kept")
+
+
+@pytest.fixture
+def refused(run: Components, monkeypatch: pytest.MonkeyPatch) -> Segment:
+    """Refuse one topic, as a broker does where the role has no permission on its namespace."""
+    topic = run.topics.create(REFUSED, 1)
+    run.store.topics.change_property(str(REFUSED), "__retention", NOTHING.serialize())
+    keep(run, NOTHING)
+
+    def refuse(call: str) -> None:
+        real = getattr(run.log, call)
+
+        def answer(ref: SegmentRef, *more: object) -> object:
+            if ref.topic == str(REFUSED):
+                raise SegmentLogUnavailableError("the admin API refuses us (403)")
+            return real(ref, *more)
+
+        monkeypatch.setattr(run.log, call, answer)
+
+    for call in ("last_confirmed", "trimmed_to", "seal", "delete", "create"):
+        refuse(call)
+    return topic.active[0]
+
+
+def commit_row(run: Components, segment: SegmentRef) -> None:
+    """Commit a transaction with a row, in a segment that may be refused."""
+    nonce = f"row of {segment.topic}"
+    txn = run.coordinator.new_txn(nonce, timeout_ms=60_000)
+    name = writer_name(txn, 0, "row")
+    run.buffer.admit(txn, nonce, 60_000, name, [segment.id])
+    writer = run.log.writer(segment, name)
+    writer.append(pa.record_batch([pa.array([b"row"])], names=["value"]))
+    last = writer.flush().last
+    assert last is not None
+    winner = Winner(writer=name, segment=segment.id, last=as_record(last))
+    run.coordinator.commit(txn, nonce, Outcome(winners=[winner]))
+
+
+def test_a_topic_that_its_broker_refuses_keeps_no_other_from_being_swept(
+    run: Components, refused: Segment
+) -> None:
+    commit_row(run, refused.ref)
+    commit_row(run, of(run).ref)
+    report = run.sweeper(0).sweep()
+    assert (report.segments_trimmed, report.headers_removed) == (1, 1)
+    assert gone(run) == at(0)
+    assert len(report.stuck) == 2
+    for stuck in report.stuck:
+        assert "public/away/kept" in stuck
+        assert "refuses us (403)" in stuck
+
+
+def test_a_deletion_or_change_that_a_broker_refuses_keeps_no_other_from_being_finished(
+    run: Components, refused: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del refused
+    run.topics.changes.patience_s = 0.0
+    refused_call = SegmentLogUnavailableError("the admin API refuses us (403)")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise refused_call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log, "seal", refuse)
+        for topic in (REFUSED, TOPIC):
+            with pytest.raises(SegmentLogUnavailableError):
+                run.topics.changes.split(topic, "0")
+    finished, failed = run.topics.finish_changes()
+    assert finished == 1
+    assert list(failed) == [str(REFUSED)]
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log, "delete", refuse)
+        for topic in (REFUSED, TOPIC):
+            with pytest.raises(SegmentLogUnavailableError):
+                run.topics.delete(topic)
+    finished, failed = run.topics.finish_deletions()
+    assert finished == 1
+    assert list(failed) == [str(REFUSED)]
+
+
+def test_a_sweep_ends_where_nobody_can_reach_the_brokers(
+    run: Components, refused: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del refused
+    asked: list[str] = []
+
+    def unreachable(ref: SegmentRef) -> Position:
+        asked.append(ref.topic)
+        raise SegmentLogUnreachableError("nobody answers")
+
+    monkeypatch.setattr(run.log, "trimmed_to", unreachable)
+    with pytest.raises(SegmentLogUnreachableError):
+        run.sweeper(0).sweep()
+    assert len(asked) == 1, "the next topic would have waited as long"

@@ -13,7 +13,16 @@ from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
 from pulsar_txn_spark.engine.components import open_components
-from pulsar_txn_spark.errors import StoreCorruptError, StoreError, TransactionNotFoundError
+from pulsar_txn_spark.errors import (
+    OptionError,
+    PulsarTxnError,
+    SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
+    StoreCorruptError,
+    StoreError,
+    StoreRolledBackError,
+    TransactionNotFoundError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -390,6 +399,43 @@ def test_ids_are_refused_where_a_double_could_not_tell_them_apart(world: World) 
     with pytest.raises(StoreError, match="used up its transaction ids"):
         in_one_tc(world, 2)
     assert world.state(txn) is TxnState.OPEN
+
+
+def test_a_maintenance_task_that_fails_keeps_no_other_from_its_work(world: World) -> None:
+    done: list[int] = []
+    raised: list[PulsarTxnError] = [SegmentLogUnreachableError("first"), OptionError("second")]
+
+    def failing(_: SweepReport) -> None:
+        done.append(len(done))
+        raise raised[len(done) - 1]
+
+    tasks = [failing, failing, lambda _: done.append(2)]
+    sweeper = Sweeper(world.coordinator, lambda _: None, maintenance_tasks=tasks)
+    with pytest.raises(SegmentLogUnreachableError, match="first"):
+        sweeper.sweep()
+    assert done == [0, 1, 2]
+    done.clear()
+    raised[0] = StoreRolledBackError("another history")
+    with pytest.raises(StoreRolledBackError):
+        sweeper.sweep()
+    assert done == [0], "a store that is not the known one ends the sweep"
+
+
+def test_a_segment_that_its_broker_refuses_is_asked_for_once_in_a_sweep(world: World) -> None:
+    asked: list[str] = []
+
+    def ends(segment: str) -> SegmentEnds:
+        asked.append(segment)
+        raise SegmentLogUnavailableError("the admin API refuses us (403)")
+
+    for number in range(8):
+        txn = world.open(f"nonce-{number}")
+        world.commit(txn, world.write(txn, "row"))
+    sweeper = Sweeper(world.coordinator, ends, 0)
+    assert len(sweeper.sweep().stuck) == 8
+    assert asked == [SEGMENT]
+    sweeper.sweep()
+    assert asked == [SEGMENT] * 2
 
 
 # --- as much as there is ------------------------------------------------------------------------

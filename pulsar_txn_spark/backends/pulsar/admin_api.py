@@ -39,6 +39,7 @@ from pulsar_txn_spark.errors import (
     OptionError,
     SegmentLogError,
     SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
     SegmentNotFoundError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
@@ -792,9 +793,10 @@ class PulsarAdmin:
                     break
                 time.sleep(pause_s)
         except urllib3.exceptions.HTTPError as failed:
-            raise SegmentLogUnavailableError(
-                f"cannot {action} {topic}: {self._unanswered(failed)}"
-            ) from None
+            message = f"cannot {action} {topic}: {self._unanswered(failed)}"
+            if _unconnected(failed):
+                raise SegmentLogUnreachableError(message) from None
+            raise SegmentLogUnavailableError(message) from None
         if answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status in accept:
             return answer
         raise self._error(answer, action, topic)
@@ -831,7 +833,8 @@ class PulsarAdmin:
                 f"cannot {action} {topic}: it is not there ({reason}); check the tenant, the "
                 "namespace and whether the segment was deleted"
             )
-        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        later = answer.status == HTTPStatus.TOO_MANY_REQUESTS
+        if later or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return SegmentLogUnavailableError(
                 f"cannot {action} {topic}: the broker answers {answer.status} ({reason}); look "
                 "into the broker's log and try again"
@@ -902,6 +905,16 @@ def _stated_reason(answer: urllib3.BaseHTTPResponse) -> str | None:
         return str(json.loads(answer.data)["reason"])[:_LONGEST_REASON]
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _unconnected(failed: urllib3.exceptions.HTTPError) -> bool:
+    """Tell whether nobody could connect to ``admin.url``, so that no topic's call gets through.
+
+    The broker of one topic may be away, and one topic may take too long.
+    """
+    reasons = (urllib3.exceptions.ConnectTimeoutError, urllib3.exceptions.SSLError)
+    away = isinstance(failed, OwnerAwayError)
+    return not away and isinstance(getattr(failed, "reason", None) or failed, reasons)
 
 
 def _cause(failed: urllib3.exceptions.HTTPError) -> str:

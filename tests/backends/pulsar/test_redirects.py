@@ -17,7 +17,7 @@ from pulsar_txn_spark.backends.pulsar import redirects
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.redirects import ATTEMPTS
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
-from pulsar_txn_spark.errors import SegmentLogUnavailableError
+from pulsar_txn_spark.errors import SegmentLogUnavailableError, SegmentLogUnreachableError
 from pulsar_txn_spark.segments.log import SegmentRef
 from tests.support.fake_admin_api import FakeAdminApi, fake_admin_api
 
@@ -186,3 +186,40 @@ def test_a_redirect_from_https_to_http_gets_no_credentials(
     assert other.heard == []
     assert other.url in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, UNREADY])
+@pytest.mark.usefixtures("pauses")
+def test_what_a_broker_answers_for_one_topic_says_nothing_of_the_others(
+    status: int, api: FakeAdminApi, admin_of: Callable[..., PulsarAdmin]
+) -> None:
+    api.instead = lambda _path: (status, "")
+    with pytest.raises(SegmentLogUnavailableError, match=str(status)) as caught:
+        admin_of(api).messages_since_load(TOPIC)
+    assert not isinstance(caught.value, SegmentLogUnreachableError)
+
+
+@pytest.mark.usefixtures("pauses")
+def test_the_broker_of_one_topic_that_is_away_or_slow_says_nothing_of_the_others(
+    opened: contextlib.ExitStack,
+    api: FakeAdminApi,
+    gone: str,
+    admin_of: Callable[..., PulsarAdmin],
+) -> None:
+    api.instead = lambda _path: (REDIRECT, gone)
+    is_over = threading.Event()
+    opened.callback(is_over.set)
+    admin = admin_of(api, readTimeoutMs="100")
+    for _ in range(2):
+        with pytest.raises(SegmentLogUnavailableError) as caught:
+            admin.messages_since_load(TOPIC)
+        assert not isinstance(caught.value, SegmentLogUnreachableError)
+        api.instead = lambda _path: (UNREADY, "") if is_over.wait() else None
+
+
+@pytest.mark.usefixtures("pauses")
+def test_an_admin_api_that_nobody_can_connect_to_is_away_for_every_topic(
+    gone: str, admin_of: Callable[..., PulsarAdmin]
+) -> None:
+    with pytest.raises(SegmentLogUnreachableError, match="does not answer"):
+        admin_of(FakeAdminApi(url=gone)).messages_since_load(TOPIC)
