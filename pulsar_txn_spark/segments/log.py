@@ -303,11 +303,11 @@ class SegmentLog(Protocol):
         """
         ...
 
-    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+    def give_back(self, segment: SegmentRef, *, others: Sequence[SegmentRef] = ()) -> None:
         """End an adoption, however far it got; idempotent. The log stays as it is, with its data.
 
-        With `keep_policies`, other partitions of the same topic are segments still: what they have
-        in common stays.
+        The `others` are partitions of the same topic that may be segments still. While one of them
+        is, also another topic's, what the partitions have in common stays.
         """
         ...
 

@@ -62,18 +62,17 @@ def remove_logs(log: SegmentLog, segments: Sequence[Segment], left: Sequence[Seg
     """Delete the logs of segments, and give back those that were adopted; idempotent.
 
     The partitions of a native topic have their policies in common. So these stay while one of the
-    partitions is a segment, also one of those that are `left`.
+    partitions is a segment, also one of those that are `left`. An adoption that was left half done
+    has not come to all of them: the log tells.
     """
     for number, segment in enumerate(segments, 1):
         if not segment.adopted:
             log.delete(segment.ref)
             continue
-        others = [other for other in (*segments[number:], *left) if other.adopted]
+        adopted = [other.ref for other in (*segments[number:], *left) if other.adopted]
         topic = native_topic(segment.ref.log_name)
-        log.give_back(
-            segment.ref,
-            keep_policies=any(native_topic(other.ref.log_name) == topic for other in others),
-        )
+        others = [ref for ref in adopted if native_topic(ref.log_name) == topic]
+        log.give_back(segment.ref, others=others)
 
 
 class TopicLifecycle:

@@ -4460,6 +4460,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{SEGMENTS}/topic_lifecycle.py", "(*segments[number:], *left)", "left"),
     ),
     mutation(
+        "an adoption that died leaves its policies to the topic that is given back",
+        "",
+        f"{ADOPTION}::test_an_adoption_that_was_left_half_done_leaves_no_policy_behind",
+        Edit(
+            f"{PULSAR}/log.py",
+            "if not any(ADOPTED_PROPERTY in self._properties(other.log_name) for other in others):",
+            "if not others:",
+        ),
+    ),
+    mutation(
+        "an adoption that was refused drops the policies of whoever has the next partition",
+        "INV-11",
+        f"{ADOPTION}::test_policies_stay_while_another_partition_is_a_segment",
+        Edit(
+            f"{PULSAR}/log.py",
+            "ADOPTED_PROPERTY in self._properties(other.log_name) for",
+            "self._properties(other.log_name).get(ADOPTED_PROPERTY) == other.id for",
+        ),
+    ),
+    mutation(
         "a segment goes that a subscription of Pulsar's own has not read",
         "INV-11",
         f"{RETENTION}::test_a_drained_segment_stays_while_a_subscription_of_pulsars_own_has_a_backlog",

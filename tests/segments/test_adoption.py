@@ -37,7 +37,8 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
-from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topic_lifecycle import remove_logs
+from pulsar_txn_spark.segments.topic_name import TopicName, native_topic
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
 from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 from pulsar_txn_spark.store.protocol import EventFeed
@@ -235,8 +236,8 @@ def test_a_topic_that_is_deleted_while_it_is_adopted_gives_all_back_and_is_not_s
         run.topics.adopt(SOURCE, TOPIC, 2)
     assert not sealed.called
     assert [call.args[0].log_name for call in given_back.call_args_list] == LOGS
-    kept = [call.kwargs["keep_policies"] for call in given_back.call_args_list]
-    assert kept == [True, True, False]
+    left = [[ref.log_name for ref in call.kwargs["others"]] for call in given_back.call_args_list]
+    assert left == [LOGS[1:], LOGS[2:], []]
 
 
 def test_retention_gives_one_partition_back_and_leaves_the_others_policies(
@@ -250,8 +251,8 @@ def test_retention_gives_one_partition_back_and_leaves_the_others_policies(
     monkeypatch.setattr(run.log, "give_back", given_back)
     run.retention().sweep(lambda _: None)
     assert [call.args[0].log_name for call in given_back.call_args_list] == LOGS
-    kept = [call.kwargs["keep_policies"] for call in given_back.call_args_list]
-    assert kept == [True, True, False]
+    left = [[ref.log_name for ref in call.kwargs["others"]] for call in given_back.call_args_list]
+    assert left == [LOGS[1:], LOGS[2:], []]
 
 
 def refused(segment: SegmentRef) -> None:
@@ -388,7 +389,7 @@ def test_a_topic_is_adopted_again_behind_a_deletion_that_died(
         with pytest.raises(DiesError):
             pending.topics.delete(TOPIC)
 
-    def given_back(segment: SegmentRef, *, keep_policies: bool = False) -> None:
+    def given_back(segment: SegmentRef, *, others: Sequence[SegmentRef] = ()) -> None:
         claims.discard(segment.log_name)
 
     monkeypatch.setattr(pending.log, "give_back", given_back)
@@ -628,20 +629,74 @@ def test_policies_stay_while_another_partition_is_a_segment(
 ) -> None:
     log.adopt(REF)
     admin.done.clear()
-    log.give_back(REF, keep_policies=True)
-    assert "forget policies" not in admin.done
-    assert (admin.properties_of, admin.subscribed) == ({}, [])
+    neighbour = SegmentRef("id-1", REF.topic, f"{REF.log_name}-1")
+    ask = admin.properties
+    for claims, done in (
+        ({ADOPTED_PROPERTY: neighbour.id}, False),
+        ({ADOPTED_PROPERTY: OTHER.id}, False),
+        ({}, True),
+        (None, True),
+    ):
+        known = dict.fromkeys([neighbour.log_name], claims)
+        with mock.patch.object(admin, "properties", lambda t, of=known: of.get(t, ask(t))):
+            log.give_back(REF, others=[neighbour])
+        assert ("forget policies" in admin.done) is done
+        assert (admin.properties_of, admin.subscribed) == ({}, [])
+        log.adopt(REF)
+        admin.done.clear()
 
 
 class DeadError(Exception):
     """The process ends here."""
 
 
+class PartitionedAdmin:
+    """The admin API of a broker with a partitioned topic, whose partitions share their policies."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Admin] = {}
+        self.policies: set[str] = set()
+
+    def keep_all_data(self, topic: str) -> None:
+        self.policies.add(native_topic(topic))
+
+    def forget_policies(self, topic: str) -> None:
+        self.policies.discard(native_topic(topic))
+
+    def __getattr__(self, call: str) -> Callable[..., Any]:
+        return lambda topic, *more: getattr(self.of.setdefault(topic, Admin()), call)(topic, *more)
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 2, 3])
+def test_an_adoption_that_was_left_half_done_leaves_no_policy_behind(
+    log: PulsarSegmentLog, claimed: int
+) -> None:
+    partitions = PartitionedAdmin()
+    log._admin = partitions  # type: ignore[assignment]
+    adopted = [s for s in Topology.plan_adoption(TOPIC, LOGS, 2, "pulsar").segments if s.adopted]
+    died = returned = 0
+    while died == returned:  # it dies at each step of the return, which is begun again
+        partitions.of.clear()
+        for segment in adopted[:claimed]:
+            log.adopt(segment.ref)
+        assert bool(partitions.policies) is (claimed > 0)
+        died += dies(partitions, TAKEN, returned, lambda: remove_logs(log, adopted))
+        claims = [a for a in partitions.of.values() if ADOPTED_PROPERTY in (a.properties_of or {})]
+        assert bool(partitions.policies) or len(claims) <= 1
+        remove_logs(log, adopted)
+        assert partitions.policies == set()
+        assert all(a.properties_of == {} and not a.subscribed for a in partitions.of.values())
+        returned += 1
+    assert died >= 4 * claimed
+
+
 CALLS = ("set_properties", "create_subscription", "keep_all_data")
 TAKEN = ("delete_subscription", "forget_policies", "remove_property")
 
 
-def dies(admin: Admin, calls: Sequence[str], after: int, act: Callable[[], None]) -> bool:
+def dies(
+    admin: Admin | PartitionedAdmin, calls: Sequence[str], after: int, act: Callable[[], None]
+) -> bool:
     """Act, and die at the call that comes behind so many of these; False if there are fewer."""
     left = after
 

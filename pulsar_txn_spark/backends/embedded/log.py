@@ -275,9 +275,9 @@ class EmbeddedSegmentLog:
         with _server_errors(segment, "delete"):
             self._client.unlink(_state_key(segment), _log_key(segment), _index_key(segment))
 
-    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+    def give_back(self, segment: SegmentRef, *, others: Sequence[SegmentRef] = ()) -> None:
         """Remove the log; see the Protocol. Here, nobody else has made it."""
-        del keep_policies
+        del others
         self.delete(segment)
 
     def backlogs_of_others(self, segment: SegmentRef) -> list[str]:

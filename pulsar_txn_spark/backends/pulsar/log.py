@@ -382,7 +382,7 @@ class PulsarSegmentLog(Closing):
         self._admin.keep_all_data(topic)
         self._admin.deduplicate(topic)
         # Creation step 3: only now it counts as a segment; an adopted topic may hold data already.
-        self._mark(segment, self._admin.properties(topic) or {})
+        self._mark(segment, self._properties(topic))
 
     def adopt(self, segment: SegmentRef) -> None:
         """Make a topic that is there a segment, with all that keeps its data; see the Protocol."""
@@ -398,14 +398,14 @@ class PulsarSegmentLog(Closing):
             )
         # Adoption step 1: from here on nobody takes the topic for one that was created here.
         self._admin.set_properties(topic, {ADOPTED_PROPERTY: segment.id})
-        self._require_no_other(segment, self._admin.properties(topic) or {})
+        self._require_no_other(segment, self._properties(topic))
         # Adoption step 2: nothing drops data any more. What is going to be sealed needs no
         # deduplication: nobody writes to it as a segment.
         self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
         self._admin.keep_all_data(topic)
         # Adoption step 3: the topic is the segment, unless somebody else takes it at this moment.
         self._mark(segment, properties)
-        self._require_no_other(segment, self._admin.properties(topic) or {})
+        self._require_no_other(segment, self._properties(topic))
 
     def check_adoptable(self, segment: SegmentRef) -> None:
         """Refuse what :meth:`adopt` would refuse now, and change nothing; see the Protocol."""
@@ -482,19 +482,24 @@ class PulsarSegmentLog(Closing):
             return INTERNAL_SUBSCRIPTION in self._admin.subscriptions(segment.log_name)
         return owner == segment.id
 
-    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+    def give_back(self, segment: SegmentRef, *, others: Sequence[SegmentRef] = ()) -> None:
         """Take from a topic what adoption has added; see the Protocol."""
         topic = segment.log_name
-        properties = self._admin.properties(topic) or {}
+        properties = self._properties(topic)
         if properties.get(ADOPTED_PROPERTY) == segment.id:
             self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
-            if not keep_policies:
+            # One that was never claimed forgets nothing later: it is no reason to keep them.
+            if not any(ADOPTED_PROPERTY in self._properties(other.log_name) for other in others):
                 self._admin.forget_policies(topic)
             # The claim goes last: until then it can be done again, and nobody else takes the topic.
             trims = [name for name in properties if name.startswith(TRIM_PROPERTY)]
             for name in (*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY):
                 self._admin.remove_property(topic, name)
         self._forget_sizes(segment)
+
+    def _properties(self, topic: str) -> Mapping[str, str]:
+        """Return a topic's properties, none if there is no topic."""
+        return self._admin.properties(topic) or {}
 
     def _forget_sizes(self, segment: SegmentRef) -> None:
         with self._lock:

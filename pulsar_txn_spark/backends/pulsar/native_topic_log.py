@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -340,9 +340,9 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
-    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+    def give_back(self, segment: SegmentRef, *, others: Sequence[SegmentRef] = ()) -> None:
         """Refuse: an adopted topic is a segment of another name."""
-        del keep_policies
+        del others
         self._refuse(segment)
 
     def backlogs_of_others(self, segment: SegmentRef) -> list[str]:

@@ -479,9 +479,9 @@ class ScalableTopicLog(Closing):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
-    def give_back(self, segment: SegmentRef, *, keep_policies: bool = False) -> None:
+    def give_back(self, segment: SegmentRef, *, others: Sequence[SegmentRef] = ()) -> None:
         """Refuse: such topics are Pulsar's."""
-        del keep_policies
+        del others
         self._refuse(segment)
 
     def backlogs_of_others(self, segment: SegmentRef) -> list[str]:
