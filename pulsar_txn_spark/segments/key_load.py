@@ -15,9 +15,11 @@ _SAMPLE_BYTES = 4 * 1024 * 1024
 def recent_hashes(log: SegmentLog, segment: Segment) -> dict[int, int]:
     """Count the hashes of the keys that were written last; rows without a key do not count.
 
-    Rows of transactions that aborted or are open do: they are load all the same.
+    Nor do rows with a key of another segment, which clients that know no segments have written: no
+    cut moves them. Rows of transactions that aborted or are open count where the log shows them:
+    they are load all the same.
     """
-    start, end = log.trimmed_to(segment.ref), log.last_confirmed(segment.ref)
+    start, end = log.trimmed_to(segment.ref), log.deliverable_end(segment.ref)
     if start >= end:
         return {}
     parts = max(1, log.measure(segment.ref, start, end).bytes // _SAMPLE_BYTES)
@@ -35,7 +37,8 @@ def recent_hashes(log: SegmentLog, segment: Segment) -> dict[int, int]:
     for batch in batches:
         for item in pc.value_counts(batch.column("key").drop_null()).to_pylist():
             at = hash_of(item["values"])
-            weights[at] = weights.get(at, 0) + item["counts"]
+            if segment.hash_start <= at <= segment.hash_end:
+                weights[at] = weights.get(at, 0) + item["counts"]
     return weights
 
 

@@ -351,6 +351,17 @@ class SegmentLog(Protocol):
         """Return the position of the last acknowledged entry (LAC), EARLIEST if there is none."""
         ...
 
+    def deliverable_end(self, segment: SegmentRef) -> Position:
+        """Return up to where :meth:`read` gets what there is, whatever is committed; at most LAC.
+
+        It lies before the LAC where brokers that gate the segment hold back what is undecided.
+
+        Raises
+        ------
+        SegmentNotFoundError, SegmentLogUnavailableError
+        """
+        ...
+
     def snapshot_each(
         self, segments: Sequence[SegmentRef], *, patient: bool = False
     ) -> Sequence[SegmentSnapshot]:

@@ -5307,6 +5307,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(UNAVAILABLE_CODE, "        if self._waited_s > PATIENCE_S:\n", "        if False:\n"),
     ),
     mutation(
+        "scaling ends at a topic whose broker does not serve it",
+        "",
+        f"{SCALING}::test_a_topic_whose_broker_does_not_answer_keeps_no_other_from_being_scaled",
+        Edit(
+            f"{SEGMENTS}/scaler.py",
+            "            except (StoreUnavailableError, SegmentLogUnreachableError):\n",
+            "            except (StoreUnavailableError, SegmentLogUnavailableError):\n",
+        ),
+    ),
+    mutation(
+        "a cut by load waits for rows that a gating broker holds back",
+        "",
+        f"{GATE}::test_a_cut_by_load_goes_by_the_rows_that_a_gating_broker_shows",
+        Edit(
+            f"{SEGMENTS}/key_load.py",
+            "log.deliverable_end(segment.ref)",
+            "log.last_confirmed(segment.ref)",
+        ),
+    ),
+    mutation(
+        "a cut by load counts keys that no cut moves",
+        "",
+        f"{SCALING}::test_keys_of_other_segments_move_no_cut",
+        Edit(
+            f"{SEGMENTS}/key_load.py",
+            "            if segment.hash_start <= at <= segment.hash_end:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutation(
         "each pass waits for the same logs first",
         "",
         f"{UNAVAILABLE}"

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.segments.log import Appended
+from pulsar_txn_spark.errors import OptionError, SegmentLogUnavailableError
+from pulsar_txn_spark.segments.key_load import cut_by_load, recent_hashes
+from pulsar_txn_spark.segments.log import Appended, SegmentRef
 from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.scaler import Scaled
 from pulsar_txn_spark.segments.scaling import (
@@ -28,6 +29,7 @@ from pulsar_txn_spark.segments.scaling import (
     observe,
 )
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import HASH_SPACE, hash_of
 
 POLICY = ScalingPolicy(
     enabled=True,
@@ -383,16 +385,18 @@ def test_a_segment_with_a_single_key_stops_no_other_from_being_split_or_merged(
     after(run, 0)
     write(run, [b"the only one"] * 20_000, 0)
     write(run, [b"key-%d" % n for n in range(9_000)], 2)
-    split = after(run, 61).decision
-    assert (split.what, split.segments) == ("split", ("8000-bfff-2",))
+    scaled = after(run, 61)
+    split = scaled.decision
+    assert (split.what, split.segments, scaled.failed) == ("split", ("8000-bfff-2",), "")
     assert "segment 0000-7fff-0 should be split" in split.why
+    assert len(shape(run)) == 5
     merged = []
-    for _ in range(10):
+    for _ in range(20):
         write(run, [b"the only one"] * 20_000, 0)
         decision = after(run, 61).decision
         if decision.what == "merge":
             merged.append(decision.why)
-    assert len(merged) == 2
+    assert len(merged) == 3
     assert all("all of its keys have one hash" in why for why in merged)
     assert shape(run)[0] == "0000-7fff-0"
 
@@ -402,6 +406,42 @@ def test_rows_without_keys_are_shared_out_by_a_split_in_the_middle(run: Componen
     write(run, [None] * 10_000, 0)  # type: ignore[list-item]
     assert after(run, 61).decision.what == "split"
     assert shape(run)[:2] == ["0000-3fff-2", "4000-7fff-3"]
+
+
+def test_keys_of_other_segments_move_no_cut(run: Components) -> None:
+    """Clients that know no segments write where they like."""
+    keys = [b"key-%d" % n for n in range(200)]
+    own = [key for key in keys if hash_of(key) < HASH_SPACE // 2]
+    other = [key for key in keys if hash_of(key) >= HASH_SPACE // 2]
+    write(run, other, 0)
+    assert cut_by_load(run.log, run.topics.require(TOPIC).segment("0")) is None
+    write(run, own[:1] * 10, 0)
+    assert set(recent_hashes(run.log, run.topics.require(TOPIC).segment("0"))) == {hash_of(own[0])}
+    write(run, own[1:] * 10, 0)
+    topology = run.topics.changes.split(TOPIC, "0", by_load=True)
+    lower, upper = (topology.segment(number) for number in ("2", "3"))
+    below = sum(hash_of(key) <= lower.hash_end for key in own)
+    assert abs(2 * below - len(own)) <= 2
+    assert (lower.hash_start, upper.hash_end) == (0, HASH_SPACE // 2 - 1)
+
+
+def test_a_topic_whose_broker_does_not_answer_keeps_no_other_from_being_scaled(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = TopicName.parse("a-first-one")
+    run.topics.create(first, 1)
+    policy = ScalingPolicy(enabled=True).serialize()
+    run.store.topics.change_property(str(first), "__scaling", policy)
+    appended = run.log.appended
+
+    def refused(segment: SegmentRef) -> Appended:
+        if segment.topic == str(first):
+            raise SegmentLogUnavailableError("the broker answers 500")
+        return appended(segment)
+
+    monkeypatch.setattr(run.log, "appended", refused)
+    scaled = {found.topic: found.failed for found in run.scaler().sweep()}
+    assert scaled == {str(first): "the broker answers 500", str(TOPIC): ""}
 
 
 def test_one_topic_that_cannot_be_scaled_blocks_no_other(run: Components) -> None:

@@ -380,6 +380,10 @@ class EmbeddedSegmentLog:
         """
         return _position(self._state(segment, "next") - 1)
 
+    def deliverable_end(self, segment: SegmentRef) -> Position:
+        """Return the LAC; see the Protocol."""
+        return self.last_confirmed(segment)
+
     def snapshot_each(
         self,
         segments: Sequence[SegmentRef],

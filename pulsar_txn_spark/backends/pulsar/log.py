@@ -553,6 +553,14 @@ class PulsarSegmentLog(Closing):
         """Return the LAC; see the Protocol. One admin call of about 2 ms."""
         return self._admin.managed_ledger(segment.log_name).last
 
+    def deliverable_end(self, segment: SegmentRef) -> Position:
+        """Return the LAC, or the broker's maxReadPosition where it gates; see the Protocol."""
+        end = self.last_confirmed(segment)
+        if not self._check_exists(segment).gated:
+            return end
+        serving = self._admin.settled_transactions_of(segment.log_name, required=False)
+        return end if serving is None else min(end, serving.max_read_position)
+
     def snapshot_each(
         self,
         segments: Sequence[SegmentRef],

@@ -246,6 +246,10 @@ class ScalableTopicLog(Closing):
         """Return how far readers may read: the last position that is proven to be readable."""
         return self._last_confirmed(segment, patient=False)
 
+    def deliverable_end(self, segment: SegmentRef) -> Position:
+        """Return the same; see the Protocol."""
+        return self.last_confirmed(segment)
+
     def _last_confirmed(self, segment: SegmentRef, *, patient: bool) -> Position:
         if segment.id in self._ends:
             return self._ends[segment.id]
