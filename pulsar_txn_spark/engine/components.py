@@ -117,7 +117,7 @@ def _open(client: Client, options: Options) -> Components:
     if config is None:
         from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 
-        log = EmbeddedSegmentLog(client)
+        log = EmbeddedSegmentLog(client, store.raise_last_seen)
     else:
         from pulsar_txn_spark.backends.pulsar.log import PulsarSegmentLog
         from pulsar_txn_spark.backends.pulsar.native_topic_log import PulsarTopicLog

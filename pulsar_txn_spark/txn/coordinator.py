@@ -340,6 +340,9 @@ class TransactionCoordinator:
             If it is not this owner's, was decided with another outcome, or is not there.
         CommitStateUnknownError
             If the store did not answer: read the header once it does.
+        StoreRolledBackError
+            If the store has lost what the outcome says of it. In a cluster the decision may stand:
+            nobody can materialize it, so that every reader finds the loss out.
         """
         record = outcome.SerializeToString(deterministic=True)
         merged: CommitAnswer | None = None
@@ -420,6 +423,10 @@ class TransactionCoordinator:
                 raise
             if answered is None and unknown is not None:
                 raise unknown
+            if answered is None:
+                # A tag may lack what the outcome says of it: that is told before the decision.
+                tags = (tag.partition(":") for tag in last_seen)
+                self.store.segments.gates([name for kind, _, name in tags if kind == "seg"])
             if answered is not None and answered.answer.code is Code.ABSENT:
                 # An earlier try may have ended it, and its header was collected since.
                 raise unknown or _no_header(txn)

@@ -52,7 +52,7 @@ class Driver:
     def __init__(self, path: str, checkpoint: Path) -> None:
         client = connect(StoreConfig(path=path))
         self.store = RedisStore(client)
-        self.log = EmbeddedSegmentLog(client)
+        self.log = EmbeddedSegmentLog(client, self.store.raise_last_seen)
         self.topics = Topics(self.store, self.log)
         self.coordinator = TransactionCoordinator(self.store)
         self.buffer = MetadataTransactionBuffer(self.coordinator)

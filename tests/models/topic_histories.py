@@ -71,7 +71,8 @@ class World:
     def __init__(self, config: StoreConfig) -> None:
         self.client: Any = connect(config)
         self.log: Any = None
-        self.run = assemble(RedisStore(self.client), EmbeddedSegmentLog(self.client))
+        store = RedisStore(self.client)
+        self.run = assemble(store, EmbeddedSegmentLog(self.client, store.raise_last_seen))
 
 
 class GatedWriter:
@@ -139,7 +140,7 @@ class TopicScheduler(Scheduler):
         gated: Any = GatedClient(process)
         self.choose_way(store)
         store.scripts.client = gated
-        log: Any = GatedLog(process, EmbeddedSegmentLog(client))
+        log: Any = GatedLog(process, EmbeddedSegmentLog(client, store.raise_last_seen))
         run = assemble(store, log)
         changes = run.topics.changes
         # Whoever began a change may be dead, and these processes cannot wait for events.

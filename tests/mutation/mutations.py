@@ -5337,6 +5337,49 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a row of the embedded log is no change of its segment",
+        "INV-14",
+        f"{HISTORIES}::test_a_transaction_whose_row_was_lost_is_not_committed_though_others_use"
+        "_its_position[True]",
+        Edit(
+            f"{EMBEDDED_CODE}/lua/append.lua",
+            "if not tag[1] or (server and server ~= tag[2]) then",
+            "if true then",
+        ),
+    ),
+    mutation(
+        "nobody notes the state that the receipt of a row shows",
+        "INV-14",
+        f"{HISTORIES}::test_a_transaction_whose_row_was_lost_is_not_committed_though_others_use"
+        "_its_position[False]",
+        Edit(
+            f"{EMBEDDED_CODE}/log.py",
+            "            if state is not None:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "an append continues the history of a server that is no more",
+        "INV-14",
+        f"{HISTORIES}::test_an_append_continues_no_history_of_another_server",
+        Edit(
+            f"{EMBEDDED_CODE}/lua/append.lua",
+            "if not tag[1] or (server and server ~= tag[2]) then",
+            "if not tag[1] then",
+        ),
+    ),
+    mutation(
+        "a transaction whose row was lost is decided before anybody looks",
+        "INV-14",
+        f"{HISTORIES}::test_a_transaction_whose_row_was_lost_is_not_committed_though_others_use"
+        "_its_position[True]",
+        Edit(
+            f"{TXN}/coordinator.py",
+            '[name for kind, _, name in tags if kind == "seg"]',
+            '[name for kind, _, name in tags if kind == "segment"]',
+        ),
+    ),
+    mutation(
         "each pass waits for the same logs first",
         "",
         f"{UNAVAILABLE}"

@@ -9,6 +9,9 @@ All keys are under the segment's own hash tag ``{seg:<id>}``:
 An entry's id is ``1-<entry>`` in both streams. Entries are numbered from 0 without a gap, so a
 reader notices a missing one. The index keeps measuring cheap, and lets a reader skip entries that
 it may not see without fetching them. Each operation that writes is one Lua script.
+
+An append counts as a change of the segment's tag. So whoever has seen its receipt, or has read the
+segment since, finds its loss out (INV-14).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -58,9 +61,14 @@ from pulsar_txn_spark.segments.log import (
     Visible,
 )
 from pulsar_txn_spark.segments.publish_times import CLOCK_SKEW_MS, SCANNED_ENTRIES
+from pulsar_txn_spark.store.records import Seen
 from pulsar_txn_spark.store.redis.connection import Client, exchange, is_full
 from pulsar_txn_spark.store.redis.durability import MAKE_ROOM
 from pulsar_txn_spark.store.redis.exchange import idle_connections
+from pulsar_txn_spark.store.redis.scripts import as_seen
+
+NoteSeen = Callable[[Mapping[str, Seen]], None]
+"""Takes states of tags, by tag, that a receipt shows."""
 
 LEDGER = 1
 """The only ledger of an embedded segment: a stream's ids never start anew."""
@@ -100,6 +108,10 @@ def _log_key(segment: SegmentRef) -> str:
 
 def _index_key(segment: SegmentRef) -> str:
     return f"{{seg:{segment.id}}}:log-index"
+
+
+def _tag_key(segment: SegmentRef) -> str:
+    return f"{{seg:{segment.id}}}:birth"
 
 
 def _number(position: Position) -> int:
@@ -236,13 +248,16 @@ class EmbeddedSegmentLog:
     client : redis.Redis or redis.RedisCluster
         From :func:`pulsar_txn_spark.store.redis.connection.connect`. It stays the caller's:
         closing the log does not close it.
+    note_seen : callable, optional
+        Called with the states of tags that receipts show: what a store was seen to have.
     """
 
     backend = "embedded"
     at_once = 1
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, note_seen: NoteSeen = lambda _: None) -> None:
         self._client = client
+        self._note_seen = note_seen
         self._lanes = _Lanes()
 
     def create(self, segment: SegmentRef, gate_store: str = "") -> None:
@@ -254,7 +269,7 @@ class EmbeddedSegmentLog:
             If the segment was deleted.
         """
         del gate_store
-        keys = [_state_key(segment), f"{{seg:{segment.id}}}:birth"]
+        keys = [_state_key(segment), _tag_key(segment)]
         if self._run("create", segment, keys) == _Refused.NOT_FOUND:
             raise SegmentNotFoundError(
                 f"Segment {segment.id} of {segment.topic} was deleted: its log is not made anew. "
@@ -337,7 +352,8 @@ class EmbeddedSegmentLog:
         """
         if not isinstance(self._client, redis.RedisCluster):
             load = ("SCRIPT", "LOAD", _script("append")[0])
-            return _EmbeddedWriter(segment, name, self._lane(self._client.connection_pool, load))
+            lane = self._lane(self._client.connection_pool, load)
+            return _EmbeddedWriter(segment, name, lane, self._note_seen)
         with _server_errors(segment, "open"):
             try:
                 return self._open_writer(segment, name)
@@ -357,7 +373,7 @@ class EmbeddedSegmentLog:
             _check_open(segment, exchange(connection, commands))
         finally:
             pool.release(connection)
-        return _EmbeddedWriter(segment, name, self._lane(pool, load))
+        return _EmbeddedWriter(segment, name, self._lane(pool, load), self._note_seen)
 
     def _lane(self, pool: redis.ConnectionPool, prepare: Sequence[str]) -> AppendLane:
         """Return this thread's lane to a server."""
@@ -713,12 +729,20 @@ class _EmbeddedWriter:
     of its own is in flight. Nothing is ever sent twice, on whichever connection.
     """
 
-    def __init__(self, segment: SegmentRef, name: str, lane: AppendLane) -> None:
+    def __init__(
+        self, segment: SegmentRef, name: str, lane: AppendLane, note_seen: NoteSeen
+    ) -> None:
         self._segment = segment
         self._name = name
         self._lane = lane
+        self._note_seen = note_seen
         self._digest = _script("append")[1]
-        self._keys = (_state_key(segment), _log_key(segment), _index_key(segment))
+        self._keys = (
+            _state_key(segment),
+            _log_key(segment),
+            _index_key(segment),
+            _tag_key(segment),
+        )
         self._failed = False
         self._closed = False
         self._error: Exception | None = None  # what a reply that another writer received said
@@ -809,10 +833,13 @@ class _EmbeddedWriter:
         # After the first that failed no other counts: a writer's bound has no holes below it.
         if self._error is not None or self._failed:
             return
-        self._error = self._refusal(reply)
+        number, state = reply if isinstance(reply, list) else (reply, None)
+        self._error = self._refusal(number)
         if self._error is None:
-            self._last = reply
-            self._sums.add(_position(reply), messages, size)
+            if state is not None:
+                self._note_seen({f"seg:{self._segment.id}": as_seen(state)})
+            self._last = number
+            self._sums.add(_position(number), messages, size)
 
     def _refusal(self, reply: Any) -> Exception | None:
         if isinstance(reply, ResponseError):

@@ -445,7 +445,7 @@ class Scripts:
         self, call: Call, reply: list[Any], uninitialized: list[Any] | None = None
     ) -> list[Any]:
         """Judge the identity and the history that a reply shows, and return the reply."""
-        state, code = _as_seen(reply[0]), text(reply[1])
+        state, code = as_seen(reply[0]), text(reply[1])
         if code == _TagFault.NO_TAG_RECORD:
             if self._is_initialized(call.tag):
                 return self._again_or_lost(call)
@@ -568,8 +568,8 @@ def _evalsha(sha: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Arg]:
     return ["EVALSHA", sha, len(keys), *keys, *args]
 
 
-def _as_seen(value: Any) -> Seen:
-    """Read the state of a tag, as each reply begins with it."""
+def as_seen(value: Any) -> Seen:
+    """Read the state of a tag, ``<seq> <history>``, as each reply begins with it."""
     seq, _, history = text(value).partition(" ")
     return Seen(int(seq), history)
 

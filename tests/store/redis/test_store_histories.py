@@ -10,23 +10,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 from pyspark.sql.types import StructType
 
 import pulsar_txn_spark
+from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.config import StoreConfig
-from pulsar_txn_spark.engine.components import open_components
+from pulsar_txn_spark.engine.components import Components, assemble, open_components
+from pulsar_txn_spark.engine.topic_writers import winners_of
 from pulsar_txn_spark.errors import StoreRolledBackError, StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
-from pulsar_txn_spark.store.records import Seen
+from pulsar_txn_spark.store.records import Seen, TxnState
 from pulsar_txn_spark.store.redis import connection, server
+from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
+from pulsar_txn_spark.txn.participants import write_intent
+from pulsar_txn_spark.txn.seen import note_segments
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
+from tests.models.segment_histories import Task
 from tests.store.redis.test_store_identity import restore, snapshot, wipe
 from tests.support.redis_servers import (
     StartRedis,
@@ -154,6 +164,108 @@ def test_a_lost_pointer_is_found_out_before_its_batch_is_written_twice(
     driver.store.scripts.client = other.client
     with pytest.raises(StoreRolledBackError):
         driver.batches.begin(BatchKey("sink", "query", 1), "n2")
+
+
+# --- entries of the embedded log ----------------------------------------------------------------
+
+ROWS = TopicName.parse("rows-of-the-embedded-log")
+
+
+def another_process(run: Components) -> Components:
+    """Return the components of a process that has seen nothing yet."""
+    store = RedisStore(run.store.scripts.client)
+    return assemble(store, EmbeddedSegmentLog(run.store.scripts.client, store.raise_last_seen))
+
+
+def append(task: Task, *rows: str) -> Outcome:
+    """Append rows of a transaction, and return what its commit says."""
+    for row in rows:
+        task.writers.append(ROWS, pa.record_batch([pa.array([row.encode()])], names=["value"]))
+    outcome = Outcome(winners=winners_of(task.writers.finish()))
+    note_segments(outcome, task.run.store.seen, {winner.segment for winner in outcome.winners})
+    return outcome
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_transaction_whose_row_was_lost_is_not_committed_though_others_use_its_position(
+    run: Components, monkeypatch: pytest.MonkeyPatch, merged: bool
+) -> None:
+    if not merged:
+        monkeypatch.setenv(SINGLE_STEPS, "1")
+    client = run.store.scripts.client
+    segment = run.topics.create(ROWS, 1).active[0].ref.id
+    first = another_process(run)
+    before, lost = Task(first, "before"), Task(first, "lost")
+    first.coordinator.commit(before.txn, before.nonce, append(before, "before"))
+    first.buffer.admit(lost.txn, lost.nonce, 60_000, writer_name(lost.txn, 0, "lostr0"), [segment])
+    kept = snapshot(client, f"seg:{segment}")
+    outcome = append(lost, "lost")
+    # A failover to a replica that lacks the row, but not its writer's pin.
+    restore(client, f"seg:{segment}", kept)
+    new_replication_id(client)
+    other = Task(another_process(run), "other")
+    behind = append(other, "other")
+    assert behind.winners[0].last == outcome.winners[0].last
+    other.run.coordinator.commit(other.txn, other.nonce, behind)
+    # It is found out by what the outcome says: whoever commits it has seen nothing himself.
+    committing = another_process(run).coordinator
+    intents = {write_intent(winner.segment, winner.writer) for winner in outcome.winners}
+    with pytest.raises(StoreRolledBackError, match="lost acknowledged writes, and went on"):
+        committing.commit(lost.txn, lost.nonce, outcome, intents=intents)
+    header = run.store.transactions.read(lost.txn)
+    assert header is not None
+    assert header.state is (TxnState.OPEN if merged else TxnState.COMMITTED)
+    if not merged:  # as in a cluster, where the decision is a step of its own
+        with pytest.raises(StoreRolledBackError):
+            another_process(run).coordinator.materialize(header)
+
+
+def test_who_has_read_behind_a_row_that_was_lost_is_told_though_others_use_its_position(
+    run: Components,
+) -> None:
+    client = run.store.scripts.client
+    ref = run.topics.create(ROWS, 1).active[0].ref
+    run.store.segments.raise_high(ref.id, EARLIEST)
+    kept: dict[bytes, bytes] = {}
+    for row in ("kept", "lost"):
+        kept = snapshot(client, f"seg:{ref.id}")
+        write_plain(run, ref, row)
+    reader = another_process(run)
+    reader.store.segments.gates([ref.id])
+    restore(client, f"seg:{ref.id}", kept)
+    new_replication_id(client)
+    other = another_process(run)
+    write_plain(other, ref, "other")
+    other.store.segments.raise_high(ref.id, Position(1, 1))
+    for process in (run, reader):
+        with pytest.raises(StoreRolledBackError, match="lost acknowledged writes, and went on"):
+            process.store.segments.gates([ref.id])
+    other.store.segments.gates([ref.id])
+
+
+def test_an_append_continues_no_history_of_another_server(run: Components) -> None:
+    """The one that has lost writes may have ended it earlier."""
+    client = run.store.scripts.client
+    ref = run.topics.create(ROWS, 1).active[0].ref
+    run.store.segments.raise_high(ref.id, EARLIEST)
+    write_plain(run, ref, "counted")
+    seen = run.store.seen(f"seg:{ref.id}")
+    new_replication_id(client)
+    write_plain(run, ref, "not counted")
+    assert run.store.seen(f"seg:{ref.id}") == seen
+    run.store.segments.raise_high(ref.id, Position(1, 1))
+    begun = run.store.seen(f"seg:{ref.id}")
+    assert begun.history != seen.history
+    write_plain(run, ref, "counted")
+    assert run.store.seen(f"seg:{ref.id}") == Seen(begun.seq + 1, begun.history)
+
+
+def write_plain(run: Components, segment: SegmentRef, row: str) -> None:
+    """Append a row outside of transactions."""
+    writer = run.log.writer(segment, "plain")
+    writer.append(pa.record_batch([pa.array([row.encode()])], names=["value"]))
+    writer.flush()
+    writer.close()
 
 
 # --- a failover ---------------------------------------------------------------------------------

@@ -6,11 +6,15 @@
 -- KEYS[3]  {seg:<id>}:log-index  stream, same ids: w = writer, n = messages, b = bytes,
 --                                t = publish time (ms), m and c = messages and bytes up to and
 --                                including this entry, since the beginning of the segment
+-- KEYS[4]  {seg:<id>}:birth      tag record (see _prelude.lua)
 -- ARGV[1]  writer
 -- ARGV[2]  number of messages
 -- ARGV[3]  payload
 --
--- Returns the entry's number, or -1 = no such segment, -2 = sealed.
+-- Returns {the entry's number, '<seq> <history>'}: the entry is a change of the segment's tag, which
+-- now has this state. Where the entry was lost, another one may get its number (INV-14).
+-- Only the number, and no change, if the last change of the tag was another server's. Appends begin
+-- no history: a transaction's pin or a raised high-position does. -1 = no such segment, -2 = sealed.
 local state = redis.call('HMGET', KEYS[1], 'next', 'messages', 'bytes', 'sealed')
 if not state[1] then
   return -1
@@ -30,4 +34,12 @@ redis.call('XADD', KEYS[3], id, 'w', ARGV[1], 'n', ARGV[2], 'b', size, 't', now_
   'm', messages, 'c', bytes)
 redis.call('HSET', KEYS[1], 'next', string.format('%.0f', tonumber(state[1]) + 1),
   'messages', messages, 'bytes', bytes)
-return tonumber(state[1])
+local number = tonumber(state[1])
+local tag = redis.call('HMGET', KEYS[4], 'seq', 'server', 'history')
+local replication = redis.pcall('INFO', 'replication')
+local server = type(replication) == 'string' and string.match(replication, 'master_replid:(%x+)')
+if not tag[1] or (server and server ~= tag[2]) then
+  return number
+end
+local seq = string.format('%.0f', redis.call('HINCRBY', KEYS[4], 'seq', 1))
+return {number, seq .. ' ' .. (tag[3] or '')}
