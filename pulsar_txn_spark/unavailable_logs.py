@@ -19,7 +19,7 @@ class UnavailableLogs:
     """Which logs were not available, and how long a pass has waited for them.
 
     A topic that its broker refuses keeps no other from being looked at. Passes look at such topics
-    last. One that has waited for long looks at no more, and the next one begins with those.
+    last. A pass that has waited for long ends early, and the next one begins with what is left.
     """
 
     def __init__(self) -> None:

@@ -412,11 +412,10 @@ class Topics:
         """
 
         def finish(topology: Topology) -> int:
-            if topology.unfinished:
-                try:
-                    self.changes.finish(topology)
-                except TopicNotFoundError:
-                    return 0  # deleted meanwhile, and its change with it
+            try:
+                self.changes.finish(topology)
+            except TopicNotFoundError:
+                return 0  # deleted meanwhile, and its change with it
             return len(topology.unfinished)
 
         return self._finish(TopicState.LIVE, finish)
@@ -432,6 +431,8 @@ class Topics:
         for topology in self._topologies(listed):
             # The other backend's logs cannot be reached with these options.
             if topology.state is not state or topology.backend != self._log.backend:
+                continue
+            if state is TopicState.LIVE and not topology.unfinished:
                 continue
             try:
                 with self._unavailable.attempt(str(topology.topic)):

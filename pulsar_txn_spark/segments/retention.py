@@ -307,8 +307,7 @@ class RetentionSweep:
         self._unavailable.begin()
         for name in self._unavailable.in_order(self._store.meta.list_topics()):
             try:
-                with self._unavailable.attempt(name):
-                    self._look_after(name, settle, report)
+                self._look_after(name, settle, report)
             except (StoreUnavailableError, SegmentLogUnreachableError):
                 raise
             except PulsarTxnError as error:
@@ -325,11 +324,22 @@ class RetentionSweep:
         begun = [s for s in topology.segments if _deletion_begun(s)]
         if retention.forever and not begun:
             return
+        with self._unavailable.attempt(name):
+            self._maintain(topology, retention, begun, settle, report)
+
+    def _maintain(
+        self,
+        topology: Topology,
+        retention: Retention,
+        begun: Sequence[Segment],
+        settle: Callable[[str], None],
+        report: RetentionReport,
+    ) -> None:
         if not self._lease(topology):
             return
         try:
             self._finish(topology, begun, report)
-            now = None if retention.forever else self._read(name)
+            now = None if retention.forever else self._read(str(topology.topic))
             # What one topic does not keep is no reason to trim another one of its name (INV-12).
             if now is not None and now.instance_id == topology.instance_id:
                 self._apply(now, retention, settle, report)

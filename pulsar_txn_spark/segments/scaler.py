@@ -66,8 +66,7 @@ class Scaler:
         self._unavailable.begin()
         for name in self._unavailable.in_order(self._store.meta.list_topics()):
             try:
-                with self._unavailable.attempt(name):
-                    scaled = self._look_after(name, dry_run=dry_run)
+                scaled = self._look_after(name, dry_run=dry_run)
             except (StoreUnavailableError, SegmentLogUnreachableError):
                 raise
             except PulsarTxnError as error:
@@ -90,7 +89,19 @@ class Scaler:
         topology = Topology.parse(*read)
         if topology.backend != self._log.backend or topology.state is not TopicState.LIVE:
             return None  # its logs cannot be reached with these options
-        decision = self.judge(topology, policy, TopicLoad.of(properties))
+        with self._unavailable.attempt(name):
+            return self._scale(topology, policy, TopicLoad.of(properties), dry_run=dry_run)
+
+    def _scale(
+        self,
+        topology: Topology,
+        policy: ScalingPolicy,
+        before: TopicLoad | None,
+        *,
+        dry_run: bool,
+    ) -> Scaled:
+        name = str(topology.topic)
+        decision = self.judge(topology, policy, before)
         if dry_run or not decision.segments:
             return Scaled(name, decision)
         try:

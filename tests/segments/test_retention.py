@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from pulsar_txn_spark import Admin
+from pulsar_txn_spark import Admin, unavailable_logs
 from pulsar_txn_spark.backends.embedded.log import EmbeddedSegmentLog
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
@@ -1027,3 +1027,21 @@ def test_a_sweep_ends_where_nobody_can_reach_the_brokers(
     with pytest.raises(SegmentLogUnreachableError):
         run.sweeper(0).sweep()
     assert len(asked) == 1, "the next topic would have waited as long"
+
+
+def test_a_sweep_that_has_waited_for_long_names_what_it_left_and_nothing_else(
+    run: Components, refused: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del refused
+    monkeypatch.setattr(unavailable_logs, "PATIENCE_S", 0.0)
+    run.topics.create(TopicName.parse("keeps-everything"), 1)
+    sweeper = run.sweeper(0)
+    stuck = sweeper.sweep().stuck
+    assert [why.partition(": ")[0] for why in stuck] == [
+        f"the retention of {REFUSED}",
+        f"the retention of {NAME}",
+    ]
+    assert "it was not looked at" in stuck[1]
+    assert [why.partition(": ")[0] for why in sweeper.sweep().stuck] == [
+        f"the retention of {REFUSED}"
+    ]
