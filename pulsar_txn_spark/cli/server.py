@@ -27,6 +27,7 @@ PathOption = Annotated[
     typer.Option(
         "--path",
         metavar="FOLDER",
+        readable=False,  # what cannot be read is an answer of the commands
         help="Folder of the server's data, as store.path. The user's default folder otherwise.",
     ),
 ]

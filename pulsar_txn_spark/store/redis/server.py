@@ -92,13 +92,18 @@ def server_folder(path: str | None) -> Path:
     Raises
     ------
     OptionError
-        If there is no home directory to put the default folder in.
+        If there is no home directory to put the default folder in, or none of a user that the
+        path names.
     """
-    if path is not None:
-        return Path(path).expanduser().resolve()
-    home = os.environ.get(HOME_VARIABLE)
-    if home:
-        return Path(home).expanduser().resolve()
+    given = path if path is not None else os.environ.get(HOME_VARIABLE) or None
+    if given is not None:
+        try:
+            return Path(given).expanduser().resolve()
+        except RuntimeError:
+            raise OptionError(
+                f"the folder of the embedded store: there is no home directory for {given!r}. "
+                f"Write the whole path into 'store.path' or {HOME_VARIABLE}"
+            ) from None
     data_home = os.environ.get("XDG_DATA_HOME")
     try:
         base = Path(data_home) if data_home else Path.home() / ".local" / "share"

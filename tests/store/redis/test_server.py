@@ -632,6 +632,16 @@ def test_the_default_folder_is_the_users_own(
     assert str(server.server_folder(None)) == expected
 
 
+@pytest.mark.parametrize("given", ["path", "variable"])
+def test_a_home_directory_of_nobody_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    name = "~no-such-user-here/x"
+    monkeypatch.setenv(server.HOME_VARIABLE, name)
+    with pytest.raises(OptionError, match="no home directory for '~no-such-user-here/x'"):
+        server.server_folder(name if given == "path" else None)
+
+
 def test_without_a_home_directory_the_option_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PULSAR_TXN_SPARK_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
