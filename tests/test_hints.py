@@ -130,12 +130,14 @@ def topic(redis_path: str, redis_client: redis.Redis) -> str:
     return name
 
 
-@pytest.mark.parametrize("named", ["0000-ffff-0", "topic/0000-ffff-0"])
+@pytest.mark.parametrize("by_id", [False, True])
 @pytest.mark.parametrize("key", ["startingOffsets", "endingOffsets"])
 def test_an_offset_beyond_the_end_is_refused_by_a_batch(
-    redis_path: str, topic: str, key: str, named: str
+    redis_path: str, topic: str, key: str, by_id: bool
 ) -> None:
-    offsets = f'{{"{topic}": {{"{named.replace("topic", topic)}": "7:7"}}}}'
+    [segment] = Admin({"store.path": redis_path}).find_topic(topic).segments
+    name = segment.ref.id if by_id else segment.descriptor
+    offsets = f'{{"{topic}": {{"{name}": "7:7"}}}}'
     given = {"store.path": redis_path, "topic": topic, key: offsets}
     with pytest.raises(OptionError, match=rf"^{key} name 7:7 in segment 0000-ffff-0"):
         PulsarTxnReader(given, StructType()).partitions()

@@ -62,7 +62,9 @@ def test_of_very_many_transactions_the_first_and_the_oldest_are_listed(
 ) -> None:
     monkeypatch.setattr("pulsar_txn_spark.cli.transactions._LISTED", 2)
     count = run.store.identity.coordinators
-    begun = [run.coordinator.new_txn(f"n{n}", timeout_ms=90_000 - n) for n in range(5 * count)]
+    begun = [
+        run.coordinator.new_txn(f"n{n}", timeout_ms=90_000 - 1_000 * n) for n in range(5 * count)
+    ]
     own = [txn for txn in begun if txn.tc == begun[0].tc]
     assert len(own) > 3, "so that the oldest, which has the longest lease, is none of the first"
     result = CliRunner().invoke(main.app, ["txn", "list", "--json", "-o", option])

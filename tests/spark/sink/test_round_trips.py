@@ -146,7 +146,7 @@ def test_a_micro_batch_with_a_row_in_each_segment_on_a_cluster(
     del redis_path
     # Of the servers of the metadata store alone; where rows go is another one, as Pulsar is.
     log = EmbeddedSegmentLog(redis_client)
-    monkeypatch.setattr(embedded_log, "EmbeddedSegmentLog", lambda _: log)
+    monkeypatch.setattr(embedded_log, "EmbeddedSegmentLog", lambda *_: log)
     store = {"store.url": f"redis+cluster://127.0.0.1:{start_cluster(start_redis, nodes=3)}"}
     cluster = connect(StoreConfig(url=store["store.url"]))
     query = Query(store, segments, monkeypatch, subscription)
