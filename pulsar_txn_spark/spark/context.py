@@ -91,7 +91,7 @@ def _driver_above(pid: int) -> str:
 
 def _jvm_above(pid: int) -> int | None:
     # Workers may be children of PySpark's daemon, which may be started anew meanwhile.
-    while pid > 1:
+    while pid > 0:  # in a container the JVM may be process 1, whose parent is 0
         process = _process(pid)
         if process is None:
             return None

@@ -5396,10 +5396,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{IDLE}::test_a_source_finishes_a_change_that_was_left_half_done_but_not_at_once",
         Edit(
             f"{SOURCE_CODE}/topics.py",
-            "        if not any("
-            "now - since >= CHANGE_GRACE_PERIOD_S for since in first_seen.values()):\n",
-            "        if True:\n",
+            "return any(now - since >= CHANGE_GRACE_PERIOD_S",
+            "return any(False and now - since >= CHANGE_GRACE_PERIOD_S",
         ),
+    ),
+    mutation(
+        "what retention has deleted of a topic that came later is no loss",
+        "INV-11",
+        "tests/spark/source/test_topics_pattern.py"
+        "::test_a_segment_of_a_new_topic_that_retention_has_deleted_is_a_loss",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "ReadingOrder.of(topology, at)\n",
+            "ReadingOrder.of(topology, at, known=topic is not None)\n",
+        ),
+    ),
+    mutation(
+        "a batch read up to a time does not see a transaction that has not appended yet",
+        "INV-11",
+        "tests/spark/source/test_time_offsets.py"
+        "::test_a_batch_read_up_to_a_time_is_refused_while_a_transaction_from_before_it_is_open",
+        Edit(f"{SOURCE_CODE}/time_offsets.py", " or readable.pinned\n", "\n"),
     ),
     mutation(
         "a change of segments tells nobody who waits",

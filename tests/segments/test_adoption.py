@@ -33,6 +33,7 @@ from pulsar_txn_spark.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
@@ -40,8 +41,10 @@ from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.topic_lifecycle import remove_logs
 from pulsar_txn_spark.segments.topic_name import TopicName, native_topic
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, SegmentState, Topology
+from pulsar_txn_spark.spark.source import topics
 from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 from pulsar_txn_spark.store.protocol import EventFeed
+from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import SCHEMA, StreamingQuery
 
 SOURCE = TopicName.of_any_domain("persistent://public/default/old")
@@ -312,6 +315,38 @@ def test_whoever_reads_a_topic_whose_adoption_cannot_go_on_is_told_and_gets_no_e
         pytest.raises(SegmentLogError, match="are connected"),
     ):
         connected.consumer(str(TOPIC), "s")
+
+
+def test_an_adoption_that_cannot_go_on_stops_no_query_whose_pattern_it_matches(
+    pending: Components,
+    redis_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pattern = {"topicsPattern": ".*/(old|other)", "startingOffsets": "earliest"}
+    with monkeypatch.context() as patch:
+        patch.setattr(pending.topics, "matching", lambda _: [])
+        reader = StreamingQuery(pending, redis_path, "q", **pattern)
+        reader.run_all()
+    other = TopicName.parse("other")
+    pending.topics.create(other, 1)
+    task = Task(pending, "w")
+    task.writers.append(other, record_batch([("k", 1)]))
+    task.commit(task.writers.finish())
+    with monkeypatch.context() as patch:
+        patch.setattr(pending.log, "adopt", refused)
+        patch.setattr(topics, "CHANGE_GRACE_PERIOD_S", 0.0)
+        reader.restart()
+        reader.run_all()
+        reader.run_all()
+        assert reader.values == [1]
+        [warning] = [r.getMessage() for r in caplog.records if "is not read yet" in r.getMessage()]
+        assert "are connected" in warning
+    options = Options({"store.path": redis_path, **pattern}, Use.READ | Use.STREAM)
+    source = topics.SourceTopics(options, pending)
+    assert str(TOPIC) not in source.topologies(waits=False), "whoever adopts it has time"
+    monkeypatch.setattr(topics, "CHANGE_GRACE_PERIOD_S", 0.0)
+    assert str(TOPIC) in source.topologies(waits=False)
 
 
 def test_whoever_reads_a_topic_that_is_being_adopted_finishes_it(

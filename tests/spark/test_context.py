@@ -65,7 +65,11 @@ def test_the_driver_is_the_next_java_above(system: str, monkeypatch: pytest.Monk
     }
     monkeypatch.setattr(context, "_process", processes.get)
     assert context._driver_above(30).endswith("/20/b")
-    processes[20] = context._Process("bash", 1, "b")
+    # The JVM may be the first process, of a container.
+    processes |= {20: context._Process("bash", 1, "b"), 1: context._Process("java", 0, "c")}
+    context._driver_above.cache_clear()
+    assert context._driver_above(30).endswith("/1/c")
+    processes[1] = context._Process("tini", 0, "c")
     context._driver_above.cache_clear()
     assert context._driver_above(30) == ""
 

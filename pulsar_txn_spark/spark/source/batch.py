@@ -38,7 +38,7 @@ class PulsarTxnReader(DataSourceReader):
         options = self._options
         planner = SourcePlanner(options, self._schema)
         refuse_endpoint(options, "a batch read ends too soon to be scraped")
-        topologies = planner.topologies()
+        topologies = planner.topologies(waits=True)
         segments = readable_segments(topologies)
         starting, ending = starting_offsets(options), ending_offsets(options)
         snapshot = planner.snapshot({}, segments, {}, patient=True)

@@ -41,7 +41,7 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
     """
     subscription = planner.subscription
     for _ in range(_MAX_ATTEMPTS):
-        topologies = planner.topologies()
+        topologies = planner.topologies(waits=True)  # 'latest' has to know all of their segments
         segments = readable_segments(topologies)
         start = resolve_start(planner.options, topologies, planner.cursors(segments))
         named = with_descendants(start.offsets, topologies)

@@ -113,9 +113,12 @@ class SourcePlanner:
         self._topics = SourceTopics(options, self.components)
         self.topologies()  # a topic that is not there is an error now, not in the first batch
 
-    def topologies(self) -> dict[str, Topology]:
-        """Return the topics as they are now, by full name."""
-        return self._topics.topologies()
+    def topologies(self, *, waits: bool = False) -> dict[str, Topology]:
+        """Return the topics as they are now, by full name.
+
+        With `waits`, topics that match a pattern are waited for while they are being adopted.
+        """
+        return self._topics.topologies(waits=waits)
 
     def log_of(self, segment: SegmentRef) -> SegmentLog:
         """Return the log that a segment is in."""
@@ -686,8 +689,9 @@ def _orders(topologies: Mapping[str, Topology], read: SourceOffset) -> dict[str,
     orders = {}
     for name, topology in topologies.items():
         topic = read.topics.get(name)
+        # A topic that is not in the offset came later: it is read from its first message.
         at = {d: item.position for d, item in topic.segments.items()} if topic else {}
-        orders[name] = ReadingOrder.of(topology, at, known=topic is not None)
+        orders[name] = ReadingOrder.of(topology, at)
     return orders
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pulsar_txn_spark.errors import OptionError, TransactionConflictError
 from pulsar_txn_spark.options import Times
@@ -105,25 +106,27 @@ def ending_positions(
         assert time_ms is not None
         if position is None:
             ends[key] = before[key].end
-            is_blocked = time_ms <= now_ms and _is_blocked(planner, segment.ref, before[key])
+            # Also by one that has not appended yet: its rows may carry times from before.
+            readable = replace(before[key], pinned=before[key].pinned or after[key].pinned)
+            is_blocked = time_ms <= now_ms and _is_blocked(planner, segment.ref, readable)
         else:
             ends[key] = position
             is_blocked = position > after[key].end
         if is_blocked:
             txns = ", ".join(map(str, after[key].blocked_by or before[key].blocked_by))
             raise TransactionConflictError(
-                f"segment {key[1]} of {key[0]} has messages that were published before the ending "
-                f"time, but can be read only up to {after[key].end}. Transactions are open there "
-                f"({txns or 'of Pulsar'}). Nothing was read, as a later read with the same time "
+                f"segment {key[1]} of {key[0]} may have messages that were published before the "
+                f"ending time, but can be read only up to {after[key].end}. Transactions are open "
+                f"there ({txns or 'of others'}). Nothing was read, as one with the same time later "
                 "would find more: repeat it when they have ended. Their leases see to that"
             )
     return ends
 
 
 def _is_blocked(planner: SourcePlanner, segment: SegmentRef, readable: ReadableRange) -> bool:
-    """Tell whether there are entries behind what can be read."""
+    """Tell whether there is something behind what can be read, or on its way."""
     if not segment.in_pulsar_domain:
-        return bool(readable.blocked_by)
+        return bool(readable.blocked_by) or readable.pinned
     return planner.log_of(segment).measure(segment, readable.end, _AFTER_ALL).entries > 0
 
 

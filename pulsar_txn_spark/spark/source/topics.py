@@ -10,6 +10,8 @@ from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.errors import (
     OptionError,
     PulsarTxnError,
+    SegmentLogError,
+    SegmentNotFoundError,
     TopicNotFoundError,
     TransactionDomainError,
 )
@@ -136,10 +138,14 @@ class SourceTopics:
         self._options = options
         self._topics = components.topics
         self._has_warned = False
+        self._left_out: set[TopicName] = set()
         self._unfinished: dict[str, dict[str, float]] = {}  # topic -> change -> first seen
 
-    def topologies(self) -> dict[str, Topology]:
+    def topologies(self, *, waits: bool = True) -> dict[str, Topology]:
         """Return the topics as they are now, by full name.
+
+        Without `waits`, a stream leaves a topic that matches a pattern out while it is being
+        adopted. It is read from its first message later. Topics that are named are waited for.
 
         Raises
         ------
@@ -153,7 +159,9 @@ class SourceTopics:
             topologies = [self._topics.readable(name) for name in names]
         else:
             # A topic that is being created or deleted matches no pattern.
-            matching = map(self._matching, self._topics.matching(pattern))
+            waits = waits or bool(self._options.use & Use.BATCH)
+            listed = self._topics.matching(pattern)
+            matching = [self._matching(name, waits=waits) for name in listed]
             topologies = [topology for topology in matching if topology is not None]
             if not topologies:
                 self._say_that_none_matches(pattern)
@@ -162,20 +170,56 @@ class SourceTopics:
         return {str(topology.topic): topology for topology in finished}
 
     def find(self, name: str) -> Topology | None:
-        """Return a topic, whether the options name it or not; None if it cannot be found."""
+        """Return a topic, whether the options name it or not; None if there is none here.
+
+        Raises
+        ------
+        TransactionDomainError
+            If it was adopted: the error names the topic that has its rows now.
+        StoreUnavailableError, SegmentLogUnavailableError
+        """
         try:
             return self._topics.readable_if_there(TopicName.of_any_domain(name))
-        except PulsarTxnError:
+        except TransactionDomainError:
+            raise
+        except (TopicNotFoundError, SegmentNotFoundError, OptionError):
             return None
 
-    def _matching(self, name: TopicName) -> Topology | None:
-        topology = self._topics.readable_if_there(name)
+    def _matching(self, name: TopicName, *, waits: bool) -> Topology | None:
+        """Return a topic that a pattern matches, None if there is nothing of it to read."""
+        try:
+            topology = self._topics.readable_if_there(name)
+        except TransactionDomainError:
+            raise
+        except OptionError as error:
+            self._say_left_out(name, error)  # of the other backend, on the same store
+            return None
         if topology is None or topology.active:
             return topology
         try:
-            return self._finished(topology)
+            return self._finished(topology) if waits else self._adopted(topology)
         except TopicNotFoundError:
             return None  # its adoption was taken back
+
+    def _adopted(self, topology: Topology) -> Topology | None:
+        """Finish an adoption whose process has not done so in time; None while it is not done.
+
+        One that is refused, for example as producers have come back, ends no query.
+        """
+        if not self._is_overdue(topology):
+            return None
+        try:
+            return self._topics.changes.finish(topology)
+        except TopicNotFoundError:
+            raise
+        except SegmentLogError as error:
+            self._say_left_out(topology.topic, error)
+            return None
+
+    def _say_left_out(self, name: TopicName, why: PulsarTxnError) -> None:
+        if name not in self._left_out:
+            self._left_out.add(name)
+            _LOG.warning("%s matches topicsPattern, and is not read yet: %s", name, why)
 
     def _say_that_none_matches(self, pattern: str) -> None:
         is_batch = bool(self._options.use & Use.BATCH)
@@ -203,12 +247,7 @@ class SourceTopics:
         """
         if not topology.active:
             return self._topics.changes.await_or_finish(topology)
-        now = time.monotonic()
-        name = str(topology.topic)
-        before = self._unfinished.get(name, {})
-        first_seen = {change.id: before.get(change.id, now) for change in topology.unfinished}
-        self._unfinished[name] = first_seen
-        if not any(now - since >= CHANGE_GRACE_PERIOD_S for since in first_seen.values()):
+        if not self._is_overdue(topology):
             return topology
         try:
             return self._topics.changes.finish(topology)
@@ -216,6 +255,15 @@ class SourceTopics:
             # A reader need not have the rights for it. A writer will finish the change.
             _LOG.warning("a change of %s is not finished yet: %s", topology.topic, error)
             return topology
+
+    def _is_overdue(self, topology: Topology) -> bool:
+        """Tell whether a change was seen unfinished for longer than the grace period."""
+        now = time.monotonic()
+        name = str(topology.topic)
+        before = self._unfinished.get(name, {})
+        first_seen = {change.id: before.get(change.id, now) for change in topology.unfinished}
+        self._unfinished[name] = first_seen
+        return any(now - since >= CHANGE_GRACE_PERIOD_S for since in first_seen.values())
 
 
 def _require_disjoint(topologies: Collection[Topology]) -> None:

@@ -95,13 +95,13 @@ def server_folder(path: str | None) -> Path:
         If there is no home directory to put the default folder in, or none of a user that the
         path names.
     """
-    given = path if path is not None else os.environ.get(HOME_VARIABLE) or None
-    if given is not None:
+    named = path if path is not None else os.environ.get(HOME_VARIABLE) or None
+    if named is not None:
         try:
-            return Path(given).expanduser().resolve()
+            return Path(named).expanduser().resolve()
         except RuntimeError:
             raise OptionError(
-                f"the folder of the embedded store: there is no home directory for {given!r}. "
+                f"the folder of the embedded store: there is no home directory for {named!r}. "
                 f"Write the whole path into 'store.path' or {HOME_VARIABLE}"
             ) from None
     data_home = os.environ.get("XDG_DATA_HOME")

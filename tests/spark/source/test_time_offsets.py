@@ -15,6 +15,7 @@ from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
+from pulsar_txn_spark.txn.transaction_buffer import writer_name
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import StreamingQuery
 
@@ -266,6 +267,11 @@ def test_a_batch_read_up_to_a_time_is_refused_while_a_transaction_from_before_it
     run.topics.create(A, 1)
     write(run, A, 1)
     task = Task(run, "open")
+    [segment] = run.topics.require(A).active
+    name = writer_name(task.txn, 0, "x")
+    run.buffer.admit(task.txn, task.nonce, 60_000, name, [segment.ref.id])
+    with pytest.raises(TransactionConflictError, match="Transactions are open there"):
+        batch(A, endingTimestamp=moment(run))  # its rows are on their way
     task.writers.append(A, record_batch([("k", 2)]))
     outcome = task.writers.finish()
     at = moment(run)

@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import DataLossError, OptionError, TopicNotFoundError
+from pulsar_txn_spark.errors import (
+    DataLossError,
+    OptionError,
+    TopicNotFoundError,
+    TransactionDomainError,
+)
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
+from pulsar_txn_spark.segments.retention import RETENTION_PROPERTY, Retention
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Segment, Topology
 from pulsar_txn_spark.spark.datasource import PulsarTxnDataSource
@@ -57,6 +63,63 @@ def test_a_new_topic_is_read_from_its_first_message(
     write(run, B, 5)
     reader.run_all()
     assert sorted(reader.values) == ([1] if start == "earliest" else []) + [2, 4, 5]
+
+
+def test_a_segment_of_a_new_topic_that_retention_has_deleted_is_a_loss(
+    run: Components, query: Make
+) -> None:
+    """It was to be read from its first message, as one whose beginning was trimmed."""
+    run.topics.create(A, 1)
+    write(run, A, 1)
+    reader = query("q", startingOffsets="earliest")
+    reader.run_all()
+    run.topics.create(B, 1)
+    write(run, B, 2)
+    run.topics.changes.split(B, "0")
+    retention = Retention(size_bytes=0).serialize()
+    run.store.topics.change_property(str(B), RETENTION_PROPERTY, retention)
+    assert run.retention().sweep(lambda _: None).deleted
+    write(run, B, 3)
+    reader.restart()
+    with pytest.raises(DataLossError, match="flights-b"):
+        reader.run_all()
+    assert reader.values == [1]
+    reader.options["failOnDataLoss"] = "false"
+    reader.restart()
+    reader.run_all()
+    assert reader.values == [1, 3]
+
+
+def test_a_topic_of_the_other_backend_on_the_same_store_stops_no_pattern(
+    run: Components, query: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.topics.create(A, 1)
+    write(run, A, 1)
+    reader = query("q", startingOffsets="earliest")
+    reader.run_all()
+    plan = Topology.plan(B, 1, "pulsar")
+    version = run.store.topics.version(str(B))
+    run.store.topics.swap(str(B), version, plan.serialize(), None, instance_id=plan.instance_id)
+    run.store.meta.add_topic(str(B))
+    write(run, A, 2)
+    reader.run_all()
+    assert reader.values == [1, 2]
+    [warning] = [r.getMessage() for r in caplog.records if "is not read yet" in r.getMessage()]
+    assert "lives on the backend 'pulsar'" in warning
+
+
+def test_a_topic_that_was_adopted_is_not_taken_for_deleted(
+    run: Components, redis_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = SourceTopics(Options({"store.path": redis_path, "topic": str(A)}, Use.READ), run)
+
+    def adopted(topic: TopicName) -> Topology:
+        raise TransactionDomainError(f"{topic} was adopted by {A}")
+
+    monkeypatch.setattr(run.topics, "readable", adopted)
+    with pytest.raises(TransactionDomainError, match="was adopted by"):
+        topics.find("persistent://public/default/flights")
+    assert topics.find(str(B)) is None
 
 
 def test_a_query_that_begins_without_a_topic_reads_those_that_come(
