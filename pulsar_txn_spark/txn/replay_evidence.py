@@ -139,7 +139,8 @@ def require_same_batch(
             "elsewhere or is a copy that went its own way, or its offsets were changed. Nothing "
             "was written; start with the checkpoint that the committed batch belongs to, or with a "
             "new one. If this is that checkpoint, and the query is not deterministic, set "
-            "replayEvidence=none until the batch is done (the option has other values)"
+            "replayEvidence=none until the batch is done (the option has other values). If its "
+            "subscription or topics were changed since, repeat the batch with those that it had"
         )
 
 
