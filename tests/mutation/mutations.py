@@ -6786,6 +6786,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker's buffer refuses a writer for one connection that was lost unnoticed",
+        "liveness",
+        JAR,
+        Edit(f"{BROKER_CODE}/BufferAppends.java", "(isFirst || store", "(store"),
+    ),
+    mutation(
         "a broker's buffer asks for what clients have sent after it was closed",
         "",
         JAR,

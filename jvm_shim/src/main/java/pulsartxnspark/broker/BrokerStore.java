@@ -1,6 +1,7 @@
 package pulsartxnspark.broker;
 
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.function.LongSupplier;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.EventFollower;
 import pulsartxnspark.store.SegmentStore;
@@ -16,6 +17,7 @@ import pulsartxnspark.store.SegmentStore;
  * @param coordinators the store of transactions that clients of Pulsar's own open; null where Pulsar
  *     has them
  * @param pins that this broker's coordinators have just made; null as with the coordinators
+ * @param clockMs a clock that never goes back, in milliseconds
  */
 record BrokerStore(
     SegmentStore segments,
@@ -24,14 +26,16 @@ record BrokerStore(
     ScheduledExecutorService threads,
     long pollIntervalMs,
     CoordinatorStore coordinators,
-    KnownPins pins) {
+    KnownPins pins,
+    LongSupplier clockMs) {
   /** Makes one whose buffers take no transactions of Pulsar's own clients. */
   BrokerStore(
       SegmentStore segments,
       EventFollower events,
       TransactionHelper helper,
       ScheduledExecutorService threads,
-      long pollIntervalMs) {
-    this(segments, events, helper, threads, pollIntervalMs, null, null);
+      long pollIntervalMs,
+      LongSupplier clockMs) {
+    this(segments, events, helper, threads, pollIntervalMs, null, null, clockMs);
   }
 }

@@ -142,8 +142,8 @@ final class BufferAppends {
     if (pinnedAt != null) {
       return fresh;
     }
-    long deadlineMs = System.currentTimeMillis() + BufferParts.LONGEST_PAUSE_MS;
-    store.threads().execute(() -> admit(fresh, deadlineMs, BufferParts.FIRST_PAUSE_MS));
+    long deadlineMs = store.clockMs().getAsLong() + BufferParts.LONGEST_PAUSE_MS;
+    store.threads().execute(() -> admit(fresh, deadlineMs, BufferParts.FIRST_PAUSE_MS, true));
     return fresh;
   }
 
@@ -188,10 +188,12 @@ final class BufferAppends {
 
   /**
    * Asks the store for a writer's pin, until it answers. A writer of this package waits until a deadline:
-   * its task sends the rows again. A client of Pulsar's own waits without limit, and the broker bounds
-   * what it has under way: its receipts wait for the store as well.
+   * its task sends the rows again. The store is asked twice at least. Where a connection was lost
+   * unnoticed, the first question takes all of the time; the next one gets another connection. A client of
+   * Pulsar's own waits without limit, and the broker bounds what it has under way: its receipts wait for
+   * the store as well.
    */
-  private void admit(OngoingWriter writer, long deadlineMs, long pauseMs) {
+  private void admit(OngoingWriter writer, long deadlineMs, long pauseMs, boolean isFirst) {
     if (writers.state() == State.Closed) {
       return; // closing has refused whatever waited
     }
@@ -204,7 +206,7 @@ final class BufferAppends {
         parts.complaints().complain("lets messages of clients wait for the metadata store", error);
         admitLater(writer, deadlineMs, pauseMs, Math.min(2 * pauseMs, BufferParts.LONGEST_PAUSE_MS));
       } else if (error instanceof StoreUnavailableException
-          && System.currentTimeMillis() < deadlineMs) {
+          && (isFirst || store.clockMs().getAsLong() < deadlineMs)) {
         admitLater(writer, deadlineMs, pauseMs, pauseMs);
       } else {
         turnAway(writer, Refusal.UNAVAILABLE, String.valueOf(error.getMessage()));
@@ -237,7 +239,7 @@ final class BufferAppends {
     store
         .threads()
         .schedule(
-            () -> admit(writer, deadlineMs, nextPauseMs), pauseMs, TimeUnit.MILLISECONDS);
+            () -> admit(writer, deadlineMs, nextPauseMs, false), pauseMs, TimeUnit.MILLISECONDS);
   }
 
   /** Refuses a writer of which nothing was appended. */

@@ -144,7 +144,8 @@ public final class MetadataTransactionBufferProvider implements TransactionBuffe
               threads,
               pollIntervalMs,
               coordinates(pulsar) ? new RedisCoordinatorStore(scripts, METRICS) : null,
-              PINS);
+              PINS,
+              clockMs);
     }
     return store;
   }

@@ -11,9 +11,12 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.junit.jupiter.api.Test;
+import pulsartxnspark.store.SegmentStore;
+import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.WriterId;
 
 /** Who may append, and what becomes of an entry. */
@@ -65,6 +68,47 @@ class BufferAppendsTest extends TransactionBufferTest {
     }
     assertEquals(2, topic.appends());
     entries.forEach(ByteBuf::release);
+  }
+
+  /** A store whose first answers about writers are lost, each after all of the time has passed. */
+  private SegmentStore silent(AtomicInteger asked, int times) {
+    return Intercepted.store(
+        SegmentStore.class,
+        store.segments,
+        call -> {
+          if (call.is("fates") && asked.getAndIncrement() < times) {
+            nowMs.addAndGet(BufferParts.LONGEST_PAUSE_MS);
+            throw new StoreUnavailableException("no answer in time", null);
+          }
+          return call.pass();
+        });
+  }
+
+  /** A buffer that is ready, and has to ask whether the writer is pinned. */
+  private MetadataTransactionBuffer recovered(SegmentStore segments) throws Exception {
+    MetadataTransactionBuffer buffer = open(segments, null, NEVER_MS);
+    buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+    store.pin("s", WRITER);
+    return buffer;
+  }
+
+  @Test
+  void aConnectionThatWasLostUnnoticedCostsNoWriterItsEntry() throws Exception {
+    MetadataTransactionBuffer buffer = recovered(silent(new AtomicInteger(), 1));
+    CompletableFuture<Position> done = append(buffer, WRITER);
+    await(() -> topic.appends() == 1 || done.isDone());
+    assertEquals(1, topic.appends());
+    topic.acknowledge(0);
+    assertEquals(at(0), done.get(PATIENCE_MS, TimeUnit.MILLISECONDS));
+  }
+
+  @Test
+  void aWriterIsTurnedAwayOnceTheStoreIsSilentForTooLong() throws Exception {
+    AtomicInteger asked = new AtomicInteger();
+    MetadataTransactionBuffer buffer = recovered(silent(asked, Integer.MAX_VALUE));
+    assertRefused("UNAVAILABLE", append(buffer, WRITER));
+    assertEquals(2, asked.get());
+    assertEquals(0, topic.appends());
   }
 
   @Test

@@ -47,6 +47,7 @@ class BufferPollerTest extends TransactionBufferTest {
     topic.acknowledge(0);
     server.stop();
     CompletableFuture<Position> refused = append(buffer, OTHER);
+    nowMs.addAndGet(BufferParts.LONGEST_PAUSE_MS);
     assertRefused("UNAVAILABLE", refused);
     assertEquals(at(0), buffer.getMaxReadPosition());
     // It comes back without what it knew: the decision is not guessed.

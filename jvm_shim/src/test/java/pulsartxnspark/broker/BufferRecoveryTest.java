@@ -51,7 +51,7 @@ class BufferRecoveryTest extends TransactionBufferTest {
 
   @Test
   void aSegmentOfAnotherStoreStaysUnreadable() {
-    BrokerStore shared = new BrokerStore(store.segments, null, null, threads, NEVER_MS);
+    BrokerStore shared = new BrokerStore(store.segments, null, null, threads, NEVER_MS, nowMs::get);
     MetadataTransactionBuffer buffer =
         new MetadataTransactionBuffer(topic, "s", "another store", shared);
     opened.add(buffer);

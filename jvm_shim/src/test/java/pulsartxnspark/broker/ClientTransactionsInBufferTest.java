@@ -108,7 +108,7 @@ class ClientTransactionsInBufferTest {
 
   private void open(EventFollower events, long pollMs) throws Exception {
     BrokerStore shared =
-        new BrokerStore(segments, events, null, threads, pollMs, coordinators, pins);
+        new BrokerStore(segments, events, null, threads, pollMs, coordinators, pins, System::currentTimeMillis);
     buffer = new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     topic.bufferLock = buffer.lock();
     buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);

@@ -16,6 +16,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
 import org.apache.pulsar.broker.service.BrokerServiceException.NotAllowedException;
@@ -42,6 +43,7 @@ abstract class TransactionBufferTest extends StoreTest {
   final FakeLog topic = new FakeLog();
   final List<MetadataTransactionBuffer> opened = new ArrayList<>();
   final ScheduledExecutorService threads = Executors.newScheduledThreadPool(2);
+  final AtomicLong nowMs = new AtomicLong(); // stands still but for what a test says
   TransactionHelper helper; // null where nobody helps
 
   @AfterEach
@@ -53,7 +55,7 @@ abstract class TransactionBufferTest extends StoreTest {
   }
 
   MetadataTransactionBuffer open(SegmentStore segments, EventFollower events, long pollMs) {
-    BrokerStore shared = new BrokerStore(segments, events, helper, threads, pollMs);
+    BrokerStore shared = new BrokerStore(segments, events, helper, threads, pollMs, nowMs::get);
     MetadataTransactionBuffer buffer =
         new MetadataTransactionBuffer(topic, "s", TestStore.UUID, shared);
     opened.add(buffer);
