@@ -8023,6 +8023,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker's coordinator fails its clients while the store is away for a moment",
+        "liveness",
+        JAR,
+        Edit(f"{BROKER_CODE}/CoordinatorSteps.java", " || nowMs() < untilMs", ""),
+    ),
+    mutation(
+        "a broker's coordinator asks the store again after it was closed",
+        "",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/CoordinatorSteps.java",
+            '          term.requireReady("ask the metadata store again");\n',
+            "",
+        ),
+    ),
+    mutation(
         "the floor of a coordinator is not that of Pulsar's that share it",
         "INV-5",
         JAR,
@@ -8038,7 +8054,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         JAR,
         Edit(
             f"{BROKER_CODE}/CoordinatorParticipants.java",
-            "patiently(() -> store.pin(segment, transaction.writer())) != Answer.OK",
+            "store.pin(segment, transaction.writer()) != Answer.OK",
             "segment == null",
         ),
     ),

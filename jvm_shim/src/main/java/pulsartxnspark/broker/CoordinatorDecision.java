@@ -1,9 +1,6 @@
 package pulsartxnspark.broker;
 
-import static pulsartxnspark.broker.CoordinatorSteps.patiently;
-
 import java.util.List;
-import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.InvalidTxnStatusException;
 import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionNotFoundException;
@@ -13,9 +10,7 @@ import org.slf4j.LoggerFactory;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.CoordinatorStore.Answer;
 import pulsartxnspark.store.CoordinatorStore.Ending;
-import pulsartxnspark.store.CoordinatorStore.Owned;
 import pulsartxnspark.store.CoordinatorStore.Progress;
-import pulsartxnspark.store.Header;
 
 /** A transaction is decided by the header's compare-and-set, and the segments learn of it. */
 final class CoordinatorDecision {
@@ -57,7 +52,7 @@ final class CoordinatorDecision {
     boolean commit = ending.segments() != null;
     Answer wanted = commit ? Answer.COMMITTED : Answer.ABORTED;
     // A lost reply may have decided: asked again, the store says what.
-    Answer answer = patiently(() -> store.end(ending));
+    Answer answer = store.end(ending);
     if (answer == Answer.FENCED) {
       throw parts.term().fence();
     }
@@ -84,7 +79,7 @@ final class CoordinatorDecision {
     if (!transaction.reached(Progress.MATERIALIZED)) {
       parts
           .steps()
-          .inBackground(() -> materialize(transaction))
+          .patiently(() -> materialize(transaction))
           .exceptionally(
               later -> {
                 log.info(
@@ -98,14 +93,8 @@ final class CoordinatorDecision {
 
   /** Materializes a decision in every segment; waits for the store. */
   boolean materialize(ClientTransaction transaction) {
-    Optional<Owned> decided = patiently(() -> store.read(transaction.txn()));
-    decided.ifPresent(owned -> patiently(() -> materialized(owned.header())));
+    store.read(transaction.txn()).ifPresent(owned -> store.materialize(owned.header()));
     transaction.note(Progress.MATERIALIZED);
-    return true;
-  }
-
-  private boolean materialized(Header header) {
-    store.materialize(header);
     return true;
   }
 }

@@ -1,7 +1,5 @@
 package pulsartxnspark.broker;
 
-import static pulsartxnspark.broker.CoordinatorSteps.patiently;
-
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -87,11 +85,8 @@ final class CoordinatorEnd {
     if (!transaction.reached(Progress.MATERIALIZED)) {
       decision.materialize(transaction); // the store was away after it, or another broker decided
     }
-    return patiently(
-        () -> {
-          store.ended(transaction.txn());
-          return true;
-        });
+    store.ended(transaction.txn());
+    return true;
   }
 
   /**

@@ -1,7 +1,5 @@
 package pulsartxnspark.broker;
 
-import static pulsartxnspark.broker.CoordinatorSteps.patiently;
-
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -38,14 +36,15 @@ final class CoordinatorLookups {
     if (!term.isReady()) {
       return CompletableFuture.failedFuture(term.notReady("look for a transaction"));
     }
-    return parts.steps().inBackground(() -> ended(txnId));
+    return parts.steps().patiently(() -> ended(txnId));
   }
 
   /** Whoever asks again after a lost reply gets the same answer again. Nothing is left to do. */
   private TxnMeta ended(TxnID txnId) throws Exception {
     WriterId writer = parts.writer(txnId.getLeastSigBits());
     Owned owned =
-        patiently(() -> store.read(writer.txn()))
+        store
+            .read(writer.txn())
             .filter(stored -> parts.term().isOfThis(stored.header().nonce()))
             .orElseThrow(() -> new TransactionNotFoundException(txnId));
     Header header = owned.header();

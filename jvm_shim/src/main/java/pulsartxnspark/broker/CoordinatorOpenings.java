@@ -1,7 +1,5 @@
 package pulsartxnspark.broker;
 
-import static pulsartxnspark.broker.CoordinatorSteps.patiently;
-
 import java.util.concurrent.CompletableFuture;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.transaction.coordinator.TransactionTimeoutTracker;
@@ -60,7 +58,8 @@ final class CoordinatorOpenings {
             store.createTogether(term.pulsarTc(), nonce, role, timeoutMs),
             () -> {
               term.requireReady("new transaction");
-              return patiently(() -> store.create(term.pulsarTc(), nonce, role, timeoutMs))
+              return store
+                  .create(term.pulsarTc(), nonce, role, timeoutMs)
                   .orElseThrow(term::fence);
             })
         .thenApply(
@@ -82,13 +81,10 @@ final class CoordinatorOpenings {
   CompletableFuture<Void> startAbove(long last) {
     return parts
         .steps()
-        .inBackground(
+        .patiently(
             () -> {
-              parts
-                  .live()
-                  .raiseLast(
-                      patiently(
-                          () -> store.raiseCounter(parts.term().pulsarTc(), Math.max(0, last))));
+              int pulsarTc = parts.term().pulsarTc();
+              parts.live().raiseLast(store.raiseCounter(pulsarTc, Math.max(0, last)));
               return null;
             });
   }

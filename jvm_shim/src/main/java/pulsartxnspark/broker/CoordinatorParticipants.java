@@ -1,7 +1,5 @@
 package pulsartxnspark.broker;
 
-import static pulsartxnspark.broker.CoordinatorSteps.patiently;
-
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -160,7 +158,7 @@ final class CoordinatorParticipants {
             () -> {
               intend(transaction, intents);
               for (String segment : segments) {
-                if (patiently(() -> store.pin(segment, transaction.writer())) != Answer.OK) {
+                if (store.pin(segment, transaction.writer()) != Answer.OK) {
                   throw new InvalidTxnStatusException(
                       "segment " + segment + " takes nothing more of transaction " + transaction.id());
                 }
@@ -178,8 +176,8 @@ final class CoordinatorParticipants {
 
   private void intend(ClientTransaction transaction, List<String> intents) throws Exception {
     Answer answer =
-        patiently(
-            () -> store.intend(transaction.txn(), transaction.nonce(), transaction.leftMs(parts.nowMs()), intents));
+        store.intend(
+            transaction.txn(), transaction.nonce(), transaction.leftMs(parts.nowMs()), intents);
     switch (answer) {
       case OK -> { }
       case FENCED -> throw parts.term().fence();

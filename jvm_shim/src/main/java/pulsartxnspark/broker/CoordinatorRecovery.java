@@ -1,9 +1,8 @@
 package pulsartxnspark.broker;
 
-import static pulsartxnspark.broker.CoordinatorSteps.patiently;
-
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.transaction.coordinator.TransactionRecoverTracker;
 import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
@@ -11,10 +10,13 @@ import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.CoordinatorStore.Answer;
 import pulsartxnspark.store.CoordinatorStore.Owned;
 import pulsartxnspark.store.Header;
+import pulsartxnspark.store.StoreUnavailableException;
 import pulsartxnspark.store.TransactionId;
 
 /** A broker opens a coordinator: it takes over what the one before has left. */
 final class CoordinatorRecovery {
+  private static final int TRIES = 3; // of a step
+
   private final CoordinatorParts parts;
   private final CoordinatorStore store;
   private volatile long startMs;
@@ -50,9 +52,9 @@ final class CoordinatorRecovery {
             () -> {
               startMs = parts.nowMs();
               // From here on nothing is created by others, so that the list is complete.
-              term.setEpoch(patiently(() -> store.open(term.pulsarTc())));
-              parts.live().raiseLast(patiently(() -> store.raiseCounter(term.pulsarTc(), 0)));
-              for (TransactionId txn : patiently(() -> store.unended(term.pulsarTc()))) {
+              term.setEpoch(repeated(() -> store.open(term.pulsarTc())));
+              parts.live().raiseLast(repeated(() -> store.raiseCounter(term.pulsarTc(), 0)));
+              for (TransactionId txn : repeated(() -> store.unended(term.pulsarTc()))) {
                 takeOver(txn, tracker);
               }
               tracker.appendOpenTransactionToTimeoutTracker();
@@ -64,8 +66,21 @@ final class CoordinatorRecovery {
             });
   }
 
+  /** Takes a step, and repeats it after a lost reply: the tracker must not be told anything twice. */
+  private static <T> T repeated(Supplier<T> step) {
+    for (int attempt = 1; ; attempt++) {
+      try {
+        return step.get();
+      } catch (StoreUnavailableException error) {
+        if (attempt == TRIES) {
+          throw error; // Pulsar opens the coordinator anew when a client asks for it again
+        }
+      }
+    }
+  }
+
   private void takeOver(TransactionId txn, TransactionRecoverTracker tracker) throws Exception {
-    Optional<Owned> stored = patiently(() -> store.read(txn));
+    Optional<Owned> stored = repeated(() -> store.read(txn));
     if (stored.isEmpty() || !parts.term().isOfThis(stored.get().header().nonce())) {
       return; // of another of Pulsar's coordinators
     }
@@ -73,7 +88,7 @@ final class CoordinatorRecovery {
     Header header = owned.header();
     String nonce = parts.term().newNonce();
     if (header.state() == Header.State.OPEN) {
-      Answer answer = patiently(() -> store.adopt(txn, header.nonce(), nonce));
+      Answer answer = repeated(() -> store.adopt(txn, header.nonce(), nonce));
       if (answer == Answer.FENCED) {
         throw parts.term().fenced();
       }
@@ -83,7 +98,7 @@ final class CoordinatorRecovery {
       }
     }
     // The intents after the decision, or after nobody else could add one.
-    Header now = patiently(() -> store.read(txn)).map(Owned::header).orElse(header);
+    Header now = repeated(() -> store.read(txn)).map(Owned::header).orElse(header);
     ClientTransaction transaction = remembered(owned, now, nonce);
     parts.live().add(transaction);
     if (now.state() == Header.State.OPEN) {

@@ -45,6 +45,8 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
    * @param timeouts aborts what takes too long
    * @param mostActive how many transactions may be active at once; 0 for any number
    * @param threads for whatever waits for the store
+   * @param patienceMs for how long a step is repeated while the store does not answer, in
+   *     milliseconds; once at least
    * @param clockMs the broker's clock
    * @param makeRoom run once if another broker is found to have opened the coordinator: this one is
    *     of no use any more
@@ -57,6 +59,7 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
       TransactionTimeoutTracker timeouts,
       long mostActive,
       Executor threads,
+      long patienceMs,
       LongSupplier clockMs,
       Runnable makeRoom) {
     live = new LiveTransactions(Math.toIntExact(id.getId()), pins);
@@ -70,7 +73,13 @@ final class MetadataTransactionCoordinator implements TransactionMetadataStore {
             makeRoom);
     CoordinatorParts parts =
         new CoordinatorParts(
-            term, live, new CoordinatorSteps(threads), store, pins, counts, clockMs);
+            term,
+            live,
+            new CoordinatorSteps(threads, term, patienceMs),
+            store,
+            pins,
+            counts,
+            clockMs);
     recovery = new CoordinatorRecovery(parts);
     openings = new CoordinatorOpenings(parts, timeouts, mostActive);
     participants = new CoordinatorParticipants(parts, gated);

@@ -28,6 +28,7 @@ import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisCoordinatorStore;
 import pulsartxnspark.store.Scripts;
+import pulsartxnspark.store.StoreSettings;
 
 /**
  * Puts the transaction coordinators of a broker on the metadata store: transactions of Pulsar's own
@@ -45,6 +46,7 @@ public final class MetadataTransactionCoordinatorProvider
 
   private ScheduledExecutorService threads;
   private CoordinatorStore store;
+  private long patienceMs; // of a step: as of one request
 
   /**
    * Made by the broker when it starts, through reflection.
@@ -80,6 +82,7 @@ public final class MetadataTransactionCoordinatorProvider
               watching,
               0, // of both coordinators together
               threads,
+              patienceMs,
               System::currentTimeMillis,
               () -> broker.service().removeTransactionMetadataStore(id));
       watching.coordinator = coordinator;
@@ -169,8 +172,9 @@ public final class MetadataTransactionCoordinatorProvider
               THREADS, MetadataTransactionBufferProvider.daemons("pulsar-txn-spark-tc-"));
       pool.setRemoveOnCancelPolicy(true);
       threads = pool;
-      RedisConnections connections =
-          new RedisConnections(MetadataTransactionBufferProvider.storeSettings(settings));
+      StoreSettings storeSettings = MetadataTransactionBufferProvider.storeSettings(settings);
+      patienceMs = storeSettings.timeoutMs();
+      RedisConnections connections = new RedisConnections(storeSettings);
       store =
           new RedisCoordinatorStore(
               new Scripts(connections), MetadataTransactionBufferProvider.METRICS);

@@ -11,17 +11,25 @@ import static pulsartxnspark.broker.Await.get;
 
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Predicate;
 import java.util.function.UnaryOperator;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.ManagedLedgerFencedException;
 import org.apache.pulsar.client.api.transaction.TxnID;
 import org.apache.pulsar.transaction.coordinator.TransactionCoordinatorID;
 import org.apache.pulsar.transaction.coordinator.TransactionMetadataStoreState.State;
 import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionMetadataStoreStateException;
+import org.apache.pulsar.transaction.coordinator.exceptions.CoordinatorException.TransactionNotFoundException;
 import org.apache.pulsar.transaction.coordinator.proto.TxnStatus;
 import org.junit.jupiter.api.Test;
 import pulsartxnspark.store.CoordinatorStore;
 import pulsartxnspark.store.Fate;
+import pulsartxnspark.store.Header;
 import pulsartxnspark.store.RedisConnections;
 import pulsartxnspark.store.RedisCoordinatorStore;
 import pulsartxnspark.store.RedisServer;
@@ -75,6 +83,78 @@ class CoordinatorFaultsTest extends TransactionCoordinatorTest {
       assertEquals("3", jedis.get("{tc1}:txn-counter"));
       assertEquals("3", jedis.hget("{tc1}:metrics", "pulsar_txn_commits_total|1"));
     }
+  }
+
+  /** A store that does not answer some calls as long as a test says. */
+  private CoordinatorStore away(Predicate<Intercepted.Call> unanswered) {
+    return intercepted(
+        call -> {
+          boolean isKnown = call.is("uuid") || call.is("coordinators"); // since it was opened
+          if (isKnown || !unanswered.test(call)) {
+            return call.pass();
+          }
+          StoreUnavailableException error = new StoreUnavailableException("away", null);
+          if (call.method().getReturnType() == CompletableFuture.class) {
+            return CompletableFuture.failedFuture(error);
+          }
+          throw error;
+        });
+  }
+
+  @Test
+  void clientsWaitWhileTheStoreIsAwayForAMoment() {
+    patienceMs = HOUR_MS;
+    AtomicLong backAt = new AtomicLong(System.nanoTime());
+    MetadataTransactionCoordinator one =
+        opened(TC, 0, away(call -> System.nanoTime() - backAt.get() < 0));
+    Runnable goesAway = () -> backAt.set(System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(300));
+    goesAway.run();
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    goesAway.run();
+    CompletableFuture<Void> acked =
+        one.addAckedPartitionToTxn(txn, List.of(subscription(ORDINARY, "sub")));
+    get(one.addProducedPartitionToTxn(txn, List.of(SEGMENT)));
+    get(acked);
+    assertEquals(2, header(txn).intents().size());
+    assertInstanceOf(Fate.Pinned.class, fate(txn));
+    goesAway.run();
+    end(one, txn, true);
+    assertInstanceOf(Fate.Won.class, fate(txn));
+  }
+
+  @Test
+  void noThreadWaitsForAStoreThatIsAway() {
+    patienceMs = HOUR_MS;
+    ExecutorService only = Executors.newSingleThreadExecutor();
+    try {
+      threads = only;
+      AtomicBoolean isAway = new AtomicBoolean(true);
+      MetadataTransactionCoordinator one =
+          opened(
+              TC, 0, away(call -> call.method().getName().startsWith("create") && isAway.get()));
+      CompletableFuture<TxnID> waiting = one.newTransaction(HOUR_MS, null);
+      failure(TransactionNotFoundException.class, one.getTxnMeta(new TxnID(TC, 99)));
+      assertFalse(waiting.isDone());
+      isAway.set(false);
+      get(waiting);
+    } finally {
+      only.shutdownNow();
+    }
+  }
+
+  @Test
+  void nothingWaitsForTheStoreOnceTheCoordinatorIsClosed() {
+    patienceMs = HOUR_MS;
+    AtomicBoolean isAway = new AtomicBoolean();
+    MetadataTransactionCoordinator one = opened(TC, 0, away(call -> isAway.get()));
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    isAway.set(true);
+    CompletableFuture<Void> waiting =
+        one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false);
+    assertFalse(waiting.isDone());
+    get(one.closeAsync());
+    failure(ManagedLedgerFencedException.class, waiting);
+    assertEquals(Header.State.OPEN, header(txn).state());
   }
 
   @Test
@@ -143,7 +223,8 @@ class CoordinatorFaultsTest extends TransactionCoordinatorTest {
               pins,
               new Timeouts(),
               0,
-              Runnable::run,
+              threads,
+              patienceMs,
               System::currentTimeMillis,
               () -> {});
       get(one.recover(new Tracker()));

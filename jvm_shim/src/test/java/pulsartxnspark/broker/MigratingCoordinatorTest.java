@@ -126,6 +126,7 @@ class MigratingCoordinatorTest {
             new Nothing(),
             0,
             Runnable::run,
+            0,
             System::currentTimeMillis,
             () -> {});
     get(own.recover(new Nothing()));

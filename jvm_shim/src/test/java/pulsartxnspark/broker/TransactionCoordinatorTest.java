@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.LongSupplier;
 import org.apache.bookkeeper.mledger.ManagedLedgerException.MetadataNotFoundException;
@@ -55,6 +56,8 @@ abstract class TransactionCoordinatorTest {
   final KnownPins pins = new KnownPins(CLOCK_MS);
   final AtomicInteger removals = new AtomicInteger(); // of coordinators that were fenced
   TestStore store;
+  Executor threads = Runnable::run; // of coordinators that are opened then
+  long patienceMs; // of their steps while the store does not answer
   boolean watching;
 
   @BeforeAll
@@ -96,7 +99,7 @@ abstract class TransactionCoordinatorTest {
     return Intercepted.store(CoordinatorStore.class, coordinatorStore(), answers);
   }
 
-  /** A coordinator as a broker opens it; its steps are taken at once. */
+  /** A coordinator as a broker opens it; its steps are taken at once, unless a test says otherwise. */
   MetadataTransactionCoordinator opened(
       int pulsarTc, long mostActive, CoordinatorStore asked) {
     MetadataTransactionCoordinator one = unopened(pulsarTc, mostActive, asked);
@@ -113,7 +116,8 @@ abstract class TransactionCoordinatorTest {
         pins,
         new Timeouts(),
         mostActive,
-        Runnable::run,
+        threads,
+        patienceMs,
         System::currentTimeMillis,
         removals::incrementAndGet);
   }
