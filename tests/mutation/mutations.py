@@ -8029,6 +8029,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{BROKER_CODE}/CoordinatorSteps.java", " || nowMs() < untilMs", ""),
     ),
     mutation(
+        "a broker takes a commit whose reply is under way for an abort by others",
+        "INV-11",
+        JAR,
+        Edit(f"{BROKER_CODE}/CoordinatorLookups.java", " && !isCommittedHere(transaction)", ""),
+    ),
+    mutation(
         "a broker's coordinator asks the store again after it was closed",
         "",
         JAR,

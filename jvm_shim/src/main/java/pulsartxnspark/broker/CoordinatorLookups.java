@@ -66,7 +66,7 @@ final class CoordinatorLookups {
   }
 
   /**
-   * Finds what is OPEN here, but was decided by others: an administrator, or whoever found its lease
+   * Finds what is OPEN here, but was aborted by others: an administrator, or whoever found its lease
    * over.
    *
    * @return what has to be ended in Pulsar's own topics
@@ -79,8 +79,19 @@ final class CoordinatorLookups {
     List<ClientTransaction> before = List.copyOf(parts.live().all());
     Set<Long> open = new HashSet<>(store.open(parts.term().pulsarTc(), first.txn().counter()));
     return before.stream()
-        .filter(transaction -> transaction.status() == TxnStatus.OPEN && !open.contains(transaction.txn().counter()))
+        .filter(transaction -> !open.contains(transaction.txn().counter()))
+        .filter(transaction -> transaction.status() == TxnStatus.OPEN && !isCommittedHere(transaction))
         .map(ClientTransaction::id)
         .toList();
+  }
+
+  /** Tells whether the store has a commit of this coordinator's, whose reply is under way. */
+  private boolean isCommittedHere(ClientTransaction transaction) {
+    return store
+        .read(transaction.txn())
+        .map(Owned::header)
+        .filter(header -> header.state() == Header.State.COMMITTED)
+        .filter(header -> header.nonce().equals(transaction.nonce()))
+        .isPresent();
   }
 }

@@ -162,6 +162,31 @@ class MetadataTransactionCoordinatorTest extends TransactionCoordinatorTest {
   }
 
   @Test
+  void aCommitWhoseReplyIsUnderWayIsNotTakenForAnAbortByOthers() {
+    CompletableFuture<Void> answered = new CompletableFuture<>();
+    CoordinatorStore slow =
+        intercepted(
+            call -> {
+              Object answer = call.pass();
+              if (!call.is("endTogether")) {
+                return answer;
+              }
+              Object reply = get((CompletableFuture<?>) answer);
+              return answered.thenApply(now -> reply);
+            });
+    MetadataTransactionCoordinator one = opened(TC, 0, slow);
+    TxnID txn = get(one.newTransaction(HOUR_MS, null));
+    get(one.addProducedPartitionToTxn(txn, List.of(ORDINARY))); // which keeps the header
+    CompletableFuture<Void> committed =
+        one.updateTxnStatus(txn, TxnStatus.COMMITTING, TxnStatus.OPEN, false);
+    assertEquals(Header.State.COMMITTED, header(txn).state());
+    assertEquals(List.of(), one.decidedByOthers());
+    answered.complete(null);
+    get(committed);
+    finish(one, txn, true);
+  }
+
+  @Test
   void whatIsBeingOpenedIsNotBelowTheLowWaterMark() throws Exception {
     CountDownLatch created = new CountDownLatch(1);
     CompletableFuture<Void> answered = new CompletableFuture<>();
