@@ -6776,6 +6776,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker without coordinators in the store looks up the floor under Pulsar's",
+        "INV-5",
+        JAR,
+        Edit(
+            f"{BROKER_CODE}/BufferRecovery.java",
+            "      parts.coordinators().learn(store.segments());\n",
+            "      if (store.coordinators() != null) {\n"
+            "        parts.coordinators().learn(store.segments());\n      }\n",
+        ),
+    ),
+    mutation(
         "a broker's buffer refuses what clients send while the store is away",
         "INV-10",
         JAR,

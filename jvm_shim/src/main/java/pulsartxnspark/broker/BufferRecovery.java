@@ -60,9 +60,8 @@ final class BufferRecovery {
     BrokerStore store = parts.store();
     try {
       store.segments().requireIdentity(storeUuid);
-      if (store.coordinators() != null) {
-        parts.coordinators().learn(store.coordinators());
-      }
+      // Also where Pulsar has the coordinators now: the floor is for what they had in the store (INV-5).
+      parts.coordinators().learn(store.segments());
       // INV-4: the LAC first. The ledger is this broker's alone since it was opened.
       Position confirmed = parts.topic().lastConfirmed();
       Gate gate = store.segments().gate(parts.segment());

@@ -1,6 +1,6 @@
 package pulsartxnspark.broker;
 
-import pulsartxnspark.store.CoordinatorStore;
+import pulsartxnspark.store.SegmentStore;
 import pulsartxnspark.store.WriterId;
 import pulsartxnspark.store.WriterId.TxnBits;
 
@@ -9,7 +9,7 @@ final class SharedCoordinators {
   private volatile int number = 1 << 16; // until it is known, none share one
 
   /** Learns how many the store has. */
-  void learn(CoordinatorStore store) {
+  void learn(SegmentStore store) {
     number = store.coordinators();
   }
 

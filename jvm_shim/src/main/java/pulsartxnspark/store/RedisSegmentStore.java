@@ -46,6 +46,11 @@ public final class RedisSegmentStore implements SegmentStore {
   }
 
   @Override
+  public int coordinators() {
+    return scripts.identity().coordinators();
+  }
+
+  @Override
   public Gate gate(String segment) {
     String tag = "seg:" + segment;
     List<String> keys =

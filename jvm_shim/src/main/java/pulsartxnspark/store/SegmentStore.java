@@ -13,6 +13,14 @@ public interface SegmentStore {
   void requireIdentity(String uuid);
 
   /**
+   * Gives the number of coordinators in the store. A store may have fewer than Pulsar.
+   *
+   * @return at least 1
+   * @throws StoreException if the store does not answer, or is not to be relied on
+   */
+  int coordinators();
+
+  /**
    * Reads the whole gate of a segment in one step. Read the LAC before.
    *
    * @param segment its id

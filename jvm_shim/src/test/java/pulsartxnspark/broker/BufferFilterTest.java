@@ -148,6 +148,11 @@ class BufferFilterTest extends TransactionBufferTest {
     }
 
     @Override
+    public int coordinators() {
+      return store.coordinators();
+    }
+
+    @Override
     public Gate gate(String segment) {
       if (away) {
         throw new StoreUnavailableException("no answer", null);

@@ -5,12 +5,17 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static pulsartxnspark.broker.Await.await;
 
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.mledger.Position;
 import org.apache.bookkeeper.mledger.PositionFactory;
+import org.apache.pulsar.client.api.transaction.TxnID;
 import org.junit.jupiter.api.Test;
+import pulsartxnspark.store.Gate;
 import pulsartxnspark.store.LogPosition;
+import pulsartxnspark.store.SegmentStore;
 
 /** What a broker finds when it loads a segment. */
 class BufferRecoveryTest extends TransactionBufferTest {
@@ -47,6 +52,22 @@ class BufferRecoveryTest extends TransactionBufferTest {
     store.commit("s", OTHER, new LogPosition(1, 0));
     await(() -> buffer.getMaxReadPosition().equals(at(0)));
     assertFalse(buffer.isTxnAborted(txn(OTHER), at(0)));
+  }
+
+  @Test
+  void theFloorHoldsForPulsarsTransactionsWhereTheirCoordinatorsAreTakenOut() throws Exception {
+    Gate raised = new Gate(List.of(), Map.of(), Map.of(1, 100L));
+    SegmentStore swept =
+        Intercepted.store(
+            SegmentStore.class,
+            store.segments,
+            call -> call.is("gate") ? raised : call.pass());
+    MetadataTransactionBuffer buffer = open(swept, null, NEVER_MS);
+    buffer.checkIfTBRecoverCompletely().get(PATIENCE_MS, TimeUnit.MILLISECONDS);
+    // The store has four coordinators: number 5 of Pulsar shares its number 1.
+    assertTrue(buffer.isTxnAborted(new TxnID(5, 50), at(0)));
+    assertFalse(buffer.isTxnAborted(new TxnID(5, 100), at(0)));
+    assertFalse(buffer.isTxnAborted(new TxnID(6, 50), at(0)));
   }
 
   @Test

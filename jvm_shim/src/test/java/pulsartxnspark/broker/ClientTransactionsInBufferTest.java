@@ -89,6 +89,7 @@ class ClientTransactionsInBufferTest {
     segments = store.segments;
     connections = new RedisConnections(server.settings());
     coordinators = new RedisCoordinatorStore(new Scripts(connections), new StoreMetrics());
+    coordinators.uuid(); // known since the segment was loaded: a broker has one connection for both
   }
 
   @AfterEach

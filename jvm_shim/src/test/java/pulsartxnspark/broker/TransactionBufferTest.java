@@ -136,6 +136,11 @@ abstract class TransactionBufferTest extends StoreTest {
     }
 
     @Override
+    public int coordinators() {
+      return store.coordinators();
+    }
+
+    @Override
     public Gate gate(String segment) {
       if (pausesGate) {
         pause();
