@@ -1,11 +1,12 @@
 package pulsartxnspark.store;
 
-import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.HexFormat;
 import java.util.List;
+import java.util.regex.MatchResult;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
@@ -40,6 +41,8 @@ public record StoreSettings(
   private static final Pattern URL =
       Pattern.compile("([a-z+]+)://([^/?#\\s]*)(/[^?#\\s]*)?(?:\\?([^#\\s]*))?");
   private static final Pattern SERVER = Pattern.compile("(\\[[^\\[\\]]+]|[^:\\[\\]]+)(?::(\\d{1,5}))?");
+  private static final Pattern ESCAPES = Pattern.compile("(?:%[0-9A-Fa-f]{2})+");
+  private static final Pattern SURROGATE = Pattern.compile("%[Ee][Dd](?=%[ABab][0-9A-Fa-f])");
   private static final int HIGHEST_PORT = 65_535;
 
   /**
@@ -209,8 +212,16 @@ public record StoreSettings(
     }
   }
 
+  /** Decodes as Python's {@code urllib.parse.unquote}: what is no escape stays as it is written. */
   private static String decoded(String text) {
-    return URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
+    // Of a surrogate each byte is an error to Python, and all three are one to Java.
+    String readable = SURROGATE.matcher(text).replaceAll("%FF");
+    return ESCAPES.matcher(readable).replaceAll(escapes -> Matcher.quoteReplacement(utf8(escapes)));
+  }
+
+  private static String utf8(MatchResult escapes) {
+    byte[] bytes = HexFormat.of().parseHex(escapes.group().replace("%", ""));
+    return new String(bytes, StandardCharsets.UTF_8);
   }
 
   private static IllegalArgumentException malformed(String why) {

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.Map;
 import org.junit.jupiter.api.Test;
 
 class StoreSettingsTest {
@@ -26,6 +27,25 @@ class StoreSettingsTest {
     assertEquals("::1", of("redis://u@[::1]:7").servers().get(0).getHost());
     assertEquals(3, of("redis://under_score?db=3").database());
     assertNull(of("redis://store").password());
+  }
+
+  @Test
+  void anEscapeThatIsNoneIsTakenAsItIsWritten() {
+    // The values are those of Python's urllib.parse.unquote, which reads the URL of Spark's jobs.
+    Map.of(
+            "100%qz", "100%qz",
+            "abc%", "abc%",
+            "%4%41", "%4A",
+            "a%+1b", "a%+1b",
+            "%c3%A9\u00e9%F0%9F%98%80", "\u00e9\u00e9\ud83d\ude00",
+            "%C3\u00e9%A9", "\ufffd\u00e9\ufffd",
+            "%E2%82", "\ufffd",
+            "%ED%A0%80", "\ufffd\ufffd\ufffd")
+        .forEach(
+            (written, meant) -> {
+              assertEquals(meant, of("redis://app:" + written + "@h:6379/0").password());
+              assertEquals(meant, of("redis://" + written + "@h").username());
+            });
   }
 
   @Test
@@ -50,7 +70,7 @@ class StoreSettingsTest {
     for (String url : new String[] {"http://u:secret@h", "redis+cluster://u:secret@h/1", "redis://u:secret@h,i",
         "redis+cluster://u:secret@h,,i", "redis://", "secret words",
         "redis://u:secret@h/x",
-        "redis://u:secret@h:99999", "redis://u:secret@h/1?db=1", "redis://u:secret@h?secret=1"}) {
+        "redis://u:secret@h:99999", "redis://u:%qzsecret@h:99999", "redis://u:secret@h/1?db=1", "redis://u:secret@h?secret=1"}) {
       String message = assertThrows(IllegalArgumentException.class, () -> of(url)).getMessage();
       assertTrue(message.contains("pulsarTxnSparkStoreUrl"), message);
       assertFalse(message.contains("secret"), message);
