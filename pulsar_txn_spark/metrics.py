@@ -282,7 +282,8 @@ DECIDED = Metric(
     Kind.GAUGE,
     "Decided transactions whose header is not collected yet (60 s after the decision at least).",
     "Rises and rises: no sweep runs (`pulsar-txn sweep --every 30`), or an old open transaction "
-    "retains the younger ones of its coordinator.",
+    "retains the younger ones of its coordinator. After an outage of the store one may stay until "
+    "a broker opens its coordinator anew: see docs/broker-transactions.md.",
     _TC,
 )
 STUCK = Metric(
