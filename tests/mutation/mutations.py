@@ -6351,8 +6351,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "rows that are gone are skipped although their batch is not committed",
         "INV-11",
-        f"{STARTS}::test_a_batch_that_was_not_committed_and_has_lost_its_rows_is_an_error,"
-        "test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error",
+        f"{STARTS}::test_a_batch_that_one_of_two_sinks_has_not_committed_is_an_error",
         Edit(
             f"{SOURCE_CODE}/task.py",
             "not facts.query or not batch_is_committed(components.store, facts.query, facts.batch)",
