@@ -5416,7 +5416,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-11",
         "tests/spark/source/test_time_offsets.py"
         "::test_a_batch_read_up_to_a_time_is_refused_while_a_transaction_from_before_it_is_open",
-        Edit(f"{SOURCE_CODE}/time_offsets.py", " or readable.pinned\n", "\n"),
+        Edit(
+            f"{SOURCE_CODE}/time_offsets.py",
+            "return before.pinned or after.pinned",
+            "return bool(before.blocked_by)",
+        ),
     ),
     mutation(
         "a change of segments tells nobody who waits",

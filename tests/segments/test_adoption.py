@@ -335,6 +335,8 @@ def test_an_adoption_that_cannot_go_on_stops_no_query_whose_pattern_it_matches(
     task.commit(task.writers.finish())
     with monkeypatch.context() as patch:
         patch.setattr(pending.log, "adopt", refused)
+        # As Spark does when the query starts again: it loads the source, then polls it.
+        topics.check_source({"store.path": redis_path, **pattern})
         patch.setattr(topics, "CHANGE_GRACE_PERIOD_S", 0.0)
         reader.restart()
         reader.run_all()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from pulsar_txn_spark.errors import OptionError, TransactionConflictError
 from pulsar_txn_spark.options import Times
@@ -106,9 +105,9 @@ def ending_positions(
         assert time_ms is not None
         if position is None:
             ends[key] = before[key].end
-            # Also by one that has not appended yet: its rows may carry times from before.
-            readable = replace(before[key], pinned=before[key].pinned or after[key].pinned)
-            is_blocked = time_ms <= now_ms and _is_blocked(planner, segment.ref, readable)
+            is_blocked = time_ms <= now_ms and _is_blocked(
+                planner, segment.ref, before[key], after[key]
+            )
         else:
             ends[key] = position
             is_blocked = position > after[key].end
@@ -123,11 +122,16 @@ def ending_positions(
     return ends
 
 
-def _is_blocked(planner: SourcePlanner, segment: SegmentRef, readable: ReadableRange) -> bool:
-    """Tell whether there is something behind what can be read, or on its way."""
+def _is_blocked(
+    planner: SourcePlanner, segment: SegmentRef, before: ReadableRange, after: ReadableRange
+) -> bool:
+    """Tell whether there is something behind what can be read, or on its way.
+
+    Rows of a transaction that has not appended yet may carry times from before.
+    """
     if not segment.in_pulsar_domain:
-        return bool(readable.blocked_by) or readable.pinned
-    return planner.log_of(segment).measure(segment, readable.end, _AFTER_ALL).entries > 0
+        return before.pinned or after.pinned
+    return planner.log_of(segment).measure(segment, before.end, _AFTER_ALL).entries > 0
 
 
 def _require_read(option: str, times: Times, topologies: Mapping[str, Topology]) -> None:

@@ -141,7 +141,7 @@ class SourceTopics:
         self._left_out: set[TopicName] = set()
         self._unfinished: dict[str, dict[str, float]] = {}  # topic -> change -> first seen
 
-    def topologies(self, *, waits: bool = True) -> dict[str, Topology]:
+    def topologies(self, *, waits: bool = False) -> dict[str, Topology]:
         """Return the topics as they are now, by full name.
 
         Without `waits`, a stream leaves a topic that matches a pattern out while it is being
