@@ -210,8 +210,6 @@ class SourceTopics:
             return None
         try:
             return self._topics.changes.finish(topology)
-        except TopicNotFoundError:
-            raise
         except SegmentLogError as error:
             self._say_left_out(topology.topic, error)
             return None
