@@ -339,13 +339,15 @@ class SegmentStore(Protocol):
         *,
         to_lowest_pin: bool = False,
         to_high: bool = False,
+        at_once: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before.
 
         With `ranges` ``(start, end]``, one for each segment, the dropped writers and the floor are
         those that a reader of the range needs. Without it, all that there are. `to_lowest_pin` says
         that a range is read up to the lowest pin at most. `to_high` says that it is read up to the
-        high-position, should that lie behind its end.
+        high-position, should that lie behind its end. `at_once` wants all gates as they are at one
+        moment.
         """
         ...
 
@@ -364,6 +366,10 @@ class SegmentStore(Protocol):
 
     def raise_high(self, segment: str, position: Position) -> None:
         """Note an acknowledged position of a write outside of transactions."""
+        ...
+
+    def note_passed(self, positions: Mapping[str, Position]) -> None:
+        """Note how far readers have come without a pin before them; nobody is told."""
         ...
 
     def retained(self, segments: Sequence[str]) -> list[RetainedPositions]:

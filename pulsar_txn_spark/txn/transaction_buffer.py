@@ -283,6 +283,7 @@ class MetadataTransactionBuffer:
         *,
         ends_only: bool = False,
         by_reports: bool = False,
+        at_once: bool = False,
     ) -> list[ReadableRange]:
         """Tell how far each segment may be read from `starts` on, completing what blocks it.
 
@@ -299,25 +300,42 @@ class MetadataTransactionBuffer:
         by_reports : bool, optional
             Whether a segment's high-position counts as a LAC, too, and its pins as blocking
             wherever they are: nobody knows of entries behind them.
+        at_once : bool, optional
+            Whether all segments are wanted as they are at one moment: of each transaction all rows,
+            or none. LACs are of different moments, so that high-positions count here as well.
         """
         missing: set[TxnId] = set()
+        to_high = by_reports or at_once
         for _ in range(_COMPLETION_ROUNDS):
             # INV-4: LAC first, then pins, dropped and floor together; neither is ever cached.
             confirmed = [last_confirmed(segment) for segment in segments]
             lows = confirmed if ends_only else starts
             ranges = list(zip(lows, confirmed, strict=True))
-            to_high = by_reports and not ends_only
-            gates = self._segments.gates(segments, ranges, to_lowest_pin=True, to_high=to_high)
-            if by_reports:
+            gates = self._segments.gates(
+                segments,
+                ranges,
+                to_lowest_pin=True,
+                to_high=to_high and not ends_only,
+                at_once=at_once,
+            )
+            if to_high:
                 confirmed = [max(lac, g.high) for lac, g in zip(confirmed, gates, strict=True)]
             blocked = [
                 pin
                 for gate, lac in zip(gates, confirmed, strict=True)
                 for pin in gate.pins
-                if by_reports or pin.bound < lac
+                if to_high or pin.bound < lac
             ]
             if not blocked or not self._coordinator.complete_pins(blocked, missing):
                 break
+        # What a reader has passed stays readable: whoever is pinned next is pinned behind it.
+        passed = {
+            segment: lac
+            for segment, gate, lac in zip(segments, gates, confirmed, strict=True)
+            if not gate.pins and lac > gate.high
+        }
+        if passed:
+            self._segments.note_passed(passed)
         return [
             _readable(gate, lac, start, by_reports=by_reports)
             for gate, lac, start in zip(gates, confirmed, starts, strict=True)

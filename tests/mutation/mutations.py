@@ -39,6 +39,8 @@ BROKER_ACKS = "tests/store/redis/test_broker_acks.py"
 PLANNER = "tests/spark/source/test_planner.py"
 ADMIN_CALLS = "tests/spark/source/test_admin_calls.py"
 MERGED_STEPS = "tests/store/redis/test_merged_steps.py"
+AT_ONCE = "tests/store/redis/test_gates_at_once.py"
+BATCH_READ = "tests/spark/source/test_batch_read.py"
 SWEEPS = "tests/txn/test_sweeper.py"
 EMBEDDED = "tests/backends/embedded/test_log.py"
 LEDGERS = "tests/backends/pulsar/test_ledgers.py"
@@ -690,9 +692,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_whatever_comes_between_the_reads_of_lac_and_pins_is_not_read",
         Edit(
             f"{TXN}/transaction_buffer.py",
-            "            if by_reports:\n",
+            "            if to_high:\n",
             "            confirmed = [last_confirmed(segment) for segment in segments]\n"
-            "            if by_reports:\n",
+            "            if to_high:\n",
         ),
     ),
     mutation(
@@ -717,8 +719,74 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_a_decision_that_nobody_has_materialized_is_found_without_asking_the_log",
         Edit(
             f"{TXN}/transaction_buffer.py",
-            "                if by_reports or pin.bound < lac\n            ]",
+            "                if to_high or pin.bound < lac\n            ]",
             "                if pin.bound < lac\n            ]",
+        ),
+    ),
+    mutation(
+        "a batch read takes the gates of its segments one by one",
+        "INV-4",
+        f"{AT_ONCE}::test_a_commit_between_two_gates_is_seen_in_both_or_in_neither[merged]",
+        Edit(
+            f"{REDIS}/segments.py",
+            'self._scripts.merged("seg_gates", calls) or self._unchanged(calls)',
+            "self._scripts.run_all(calls)",
+        ),
+    ),
+    mutation(
+        "a batch read on a cluster takes gates that have changed between two looks",
+        "INV-4",
+        f"{AT_ONCE}::test_a_commit_between_two_gates_is_seen_in_both_or_in_neither[single]",
+        Edit(
+            f"{REDIS}/segments.py",
+            "if [reply[1:] for reply in after] == [reply[1:] for reply in before]:",
+            "if True:",
+        ),
+    ),
+    mutation(
+        "a batch read goes by LACs of different moments",
+        "INV-4",
+        f"{BATCH_READ}::test_a_transaction_that_commits_between_two_lacs_is_read_whole",
+        Edit(
+            f"{TXN}/transaction_buffer.py",
+            "        to_high = by_reports or at_once\n",
+            "        to_high = by_reports\n",
+        ),
+    ),
+    mutation(
+        "a batch read goes by a topology that has changed meanwhile",
+        "INV-10",
+        f"{BATCH_READ}::test_a_transaction_that_writes_over_a_split_is_read_whole",
+        Edit(
+            f"{SOURCE_CODE}/batch.py",
+            "            if topologies == before:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutation(
+        "a batch read that may skip a loss ends where rows were only reported",
+        "liveness",
+        f"{BATCH_READ}::test_a_read_ends_where_its_log_does_only_if_a_loss_is_allowed",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "if (schedule is not None or at_once) and not self._fail_on_data_loss:",
+            "if schedule is not None and not self._fail_on_data_loss:",
+        ),
+    ),
+    mutation(
+        "what a reader has passed is hidden again by the next transaction",
+        "INV-4",
+        f"{BATCH_READ}::test_rows_that_were_read_stay_readable_when_a_transaction_opens",
+        Edit(f"{TXN}/transaction_buffer.py", "        if passed:\n", "        if False:\n"),
+    ),
+    mutation(
+        "what lies behind an open transaction counts as passed",
+        "INV-2",
+        f"{BATCH_READ}::test_only_what_nobody_reported_is_noted",
+        Edit(
+            f"{TXN}/transaction_buffer.py",
+            "            if not gate.pins and lac > gate.high\n",
+            "            if lac > gate.high\n",
         ),
     ),
     mutation(
@@ -727,9 +795,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{BUFFER}::test_pins_and_dropped_writers_are_read_anew_for_every_read",
         Edit(
             f"{TXN}/transaction_buffer.py",
-            "            if by_reports:\n",
+            "            if to_high:\n",
             "            gates = self.__dict__.setdefault('cache', gates)\n"
-            "            if by_reports:\n",
+            "            if to_high:\n",
         ),
     ),
     mutation(

@@ -8,8 +8,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pulsar_txn_spark.errors import SegmentNotFoundError, TopologyConflictError
 from pulsar_txn_spark.options import Use, refuse_endpoint
 from pulsar_txn_spark.position import EARLIEST
+from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.error_boundary import plain_errors
 from pulsar_txn_spark.spark.source.offset_options import (
     ending_offsets,
@@ -24,6 +26,8 @@ from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.time_offsets import ending_positions, starting_positions
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
 
+_MAX_ATTEMPTS = 16  # each of them means that somebody changed a topic
+
 
 @plain_errors
 class PulsarTxnReader(DataSourceReader):
@@ -35,13 +39,33 @@ class PulsarTxnReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read of everything between the starting and the ending offsets."""
-        options = self._options
-        planner = SourcePlanner(options, self._schema)
-        refuse_endpoint(options, "a batch read ends too soon to be scraped")
+        planner = SourcePlanner(self._options, self._schema)
+        refuse_endpoint(self._options, "a batch read ends too soon to be scraped")
         topologies = planner.topologies(waits=True)
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                planned, error = self._planned(planner, topologies), None
+            except SegmentNotFoundError as not_found:  # perhaps retention has just deleted it
+                planned, error = [], not_found
+            before, topologies = topologies, planner.topologies(waits=True)
+            if topologies == before:
+                if error is not None:
+                    raise error
+                # Spark replaces an empty list by a partition of its own: read() returns nothing.
+                return planned
+            # A transaction that wrote to a parent may have written to its children as well.
+        raise TopologyConflictError(
+            f"the segments of {', '.join(topologies)} changed {_MAX_ATTEMPTS} times while the read "
+            "was planned. Nothing was read: repeat it when splits and merges have ended"
+        )
+
+    def _planned(
+        self, planner: SourcePlanner, topologies: Mapping[str, Topology]
+    ) -> list[SourcePartition]:
+        options = self._options
         segments = readable_segments(topologies)
         starting, ending = starting_offsets(options), ending_offsets(options)
-        snapshot = planner.snapshot({}, segments, {}, patient=True)
+        snapshot = planner.snapshot({}, segments, {}, patient=True, at_once=True)
         readable = snapshot.readable
         latest = {key: item.end for key, item in readable.items()}
         from_start = starting.word == "earliest" or bool(starting.positions)
@@ -60,8 +84,7 @@ class PulsarTxnReader(DataSourceReader):
             if not is_named(starting, key):
                 starts[key] = max(starts[key], planner.log_of(segment).trimmed_to(segment))
         ranges = {key: (start, ends[key]) for key, start in starts.items()}
-        # Spark replaces an empty list by a partition of its own, which read() answers with nothing.
-        return list(planner.partitions(segments, ranges, lambda _: None))
+        return planner.partitions(segments, ranges, lambda _: None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""

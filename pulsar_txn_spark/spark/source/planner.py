@@ -318,6 +318,7 @@ class SourcePlanner:
         names_writers: bool = False,
         schedule: SnapshotSchedule | None = None,
         patient: bool = False,
+        at_once: bool = False,
     ) -> Snapshot:
         """Tell how far each segment may be read; no end lies before its start.
 
@@ -333,6 +334,9 @@ class SourcePlanner:
             Which logs are asked; None = all of them.
         patient : bool
             Whether slow brokers of native topics are waited for.
+        at_once : bool
+            Whether segments are wanted as they are at one moment: of each transaction all rows, or
+            none.
         """
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}
@@ -353,15 +357,19 @@ class SourcePlanner:
             due,
             names_writers=names_writers,
             by_reports=schedule is not None,
+            at_once=at_once,
         )
+        if at_once:  # some may end behind what their logs had when they were asked
+            later = [key for key in of_log if of_log[key].last_confirmed < ranges[key].end]
+            of_log.update(self._snapshots({key: gated[key] for key in later}))
         if schedule is not None:
             for key, ref in gated.items():
                 if key not in sealed:
                     taken = of_log.get(key)
                     last = None if taken is None else taken.last_confirmed
                     schedule.note(ref.id, ranges[key], last)
-            if not self._fail_on_data_loss:
-                self._clip(gated, ranges, starts, of_log)
+        if (schedule is not None or at_once) and not self._fail_on_data_loss:
+            self._clip(gated, ranges, starts, of_log)
         ranges |= self._native_ranges(native, starts, of_log, patient=patient)
         readable = {key: ranges[key] for key in segments}
         return Snapshot(topologies, segments, readable, of_log, names_writers)
@@ -376,6 +384,7 @@ class SourcePlanner:
         *,
         names_writers: bool,
         by_reports: bool,
+        at_once: bool,
     ) -> dict[SegmentKey, ReadableRange]:
         """Tell how far segments may be read, by snapshots of those that are due, and known LACs."""
         if not segments:
@@ -401,6 +410,7 @@ class SourcePlanner:
             [starts.get(key, EARLIEST) for key in segments],
             ends_only=not names_writers,
             by_reports=by_reports,
+            at_once=at_once,
         )
         return dict(zip(segments, ranges, strict=True))
 

@@ -67,6 +67,7 @@ MERGED = {
     "txn_open": ("topology_is", "txn_create", "seg_pin"),
     "txn_admit": ("txn_intend", "seg_pin"),
     "txn_acknowledge": ("txn_intend", "ack_place"),
+    "seg_gates": ("seg_gate",),
     "txn_commit": (
         "txn_op",
         "txn_end",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pulsar_txn_spark import metrics
@@ -30,6 +31,8 @@ from pulsar_txn_spark.store.redis.scripts import (
     text,
 )
 
+_LOG = logging.getLogger(__name__)
+_LOOKS = 100  # at gates that other transactions change meanwhile, where no script reads them all
 _PINS_READ = 64  # lowest pins that a gate returns: whoever completes these reads again
 _MARKS_REMOVED = 512  # the same, of a segment's resolved marks
 _DROPPED_IN_A_GROUP = 64  # a gate reads these and about as many more: some 10 kB
@@ -87,6 +90,7 @@ class RedisSegmentStore:
         *,
         to_lowest_pin: bool = False,
         to_high: bool = False,
+        at_once: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before."""
         names = ("pins", "pin-order", "dropped", "floor", "state")
@@ -99,8 +103,31 @@ class RedisSegmentStore:
             args += [int(to_lowest_pin), int(to_high)]
             calls.append(Call("seg_gate", tag, keys, args))
         with self._scripts.timed(metrics.WRITES_BY_SEGMENT):
-            replies = self._scripts.run_all(calls)
+            if at_once and len(calls) > 1:
+                replies = self._scripts.merged("seg_gates", calls) or self._unchanged(calls)
+            else:
+                replies = self._scripts.run_all(calls)
         return [_as_gate(reply) for reply in replies]
+
+    def _unchanged(self, calls: Sequence[Call]) -> list[list[Any]]:
+        """Run calls until two runs, one behind the other, have the same answers.
+
+        So there was a moment in between at which all of them were true. A segment's high-position
+        and its dropped writers only grow: what has changed does not come back.
+        """
+        before = self._scripts.run_all(calls)
+        for _ in range(_LOOKS):
+            after = self._scripts.run_all(calls)
+            if [reply[1:] for reply in after] == [reply[1:] for reply in before]:
+                return after
+            before = after
+        _LOG.warning(
+            "%d segments have changed in each of %d looks, so that no moment shows them all. This "
+            "read may contain a part of a transaction that was committed meanwhile",
+            len(calls),
+            _LOOKS,
+        )
+        return before
 
     def materialize(
         self, txn: TxnId, state: TxnState, decisions: Sequence[SegmentDecision]
@@ -148,6 +175,15 @@ class RedisSegmentStore:
         """Note an acknowledged position of a write outside of transactions."""
         self._scripts.run(
             Call("seg_raise", f"seg:{segment}", ["state", "events"], [position.padded()])
+        )
+
+    def note_passed(self, positions: Mapping[str, Position]) -> None:
+        """Note how far readers have come without a pin before them; nobody is told."""
+        self._scripts.run_all(
+            [
+                Call("seg_raise", f"seg:{segment}", ["state", "events"], [at.padded(), "quiet"])
+                for segment, at in positions.items()
+            ]
         )
 
     def retained(self, segments: Sequence[str]) -> list[RetainedPositions]:

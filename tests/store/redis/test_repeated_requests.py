@@ -171,6 +171,7 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, t: w.store.segments.raise_floor("closed", t.tc, t.counter, P1, P1),
     ],
     "seg_gate": [lambda w, _: w.store.segments.gates([SEGMENT, OTHER_SEGMENT])],
+    "seg_gates": [lambda w, _: w.store.segments.gates([SEGMENT, OTHER_SEGMENT], at_once=True)],
     "seg_materialize": [
         lambda w, t: w.store.segments.materialize(t, TxnState.COMMITTED, decisions(SEGMENT)),
         lambda w, t: w.store.segments.materialize(
