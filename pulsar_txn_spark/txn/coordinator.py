@@ -243,6 +243,18 @@ class TransactionCoordinator:
         if header.state is not TxnState.OPEN:
             require_open(txn, TxnAnswer(Code.DECIDED, header.state))
 
+    def require_not_aborted(self, nonce: str) -> None:
+        """Raise if the header of an attempt nonce says that its transaction was aborted.
+
+        Raises
+        ------
+        TransactionAbortedError
+        """
+        txn = self.store.transactions.of_nonce(self.shard(nonce), nonce)
+        header = None if txn is None else self.store.transactions.read(txn)
+        if header is not None and header.state is TxnState.ABORTED:
+            raise _aborted(header)
+
     # -- the decision ------------------------------------------------------------------------
 
     def end_txn(
@@ -370,10 +382,7 @@ class TransactionCoordinator:
                 raise _decided_before(txn, answer)
             return
         if header.state is TxnState.ABORTED:
-            raise TransactionAbortedError(
-                f"transaction {txn} was aborted before its commit ({_cause(header)}): nothing of "
-                "it is visible. Start the query again to write the batch anew"
-            )
+            raise _aborted(header)
         # INV-1: a retry under the same nonce of its own decision succeeds, any other does not.
         if not _same_decision(header.outcome, record):
             raise TransactionConflictError(
@@ -650,6 +659,14 @@ def _same_decision(decided: bytes, requested: bytes) -> bool:
         outcome.ClearField("last_seen")
         outcome.ClearField("histories")
     return bool(outcomes[0] == outcomes[1])
+
+
+def _aborted(header: TxnHeader) -> TransactionAbortedError:
+    """Return the error of a commit that finds its transaction ABORTED."""
+    return TransactionAbortedError(
+        f"transaction {header.txn} was aborted before its commit ({_cause(header)}): nothing of "
+        "it is visible. Start the query again to write the batch anew"
+    )
 
 
 def _decided_before(txn: TxnId, answer: TxnAnswer) -> TransactionError:

@@ -5028,7 +5028,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a scope that lost its lease writes on",
         "what was aborted is not written on",
         f"{SCOPES}::test_a_scope_that_lost_its_lease_writes_no_more",
-        Edit(f"{SINK_CODE}/batch_transaction.py", "        self._lease.require()\n", ""),
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "        self._lease.require()\n        name, number",
+            "        name, number",
+        ),
     ),
     mutation(
         "client: no lease is extended",

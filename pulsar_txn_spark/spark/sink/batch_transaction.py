@@ -244,6 +244,7 @@ class BatchTransaction:
         if not self._declared:
             # The query is not known here: only a task knows it.
             self.write(self._df.limit(0).selectExpr(*_NO_ROWS))
+        self._lease.require()
         failed = sorted(self._declared.keys() - self._succeeded.keys())
         if failed:
             raise TransactionConflictError(

@@ -90,6 +90,8 @@ def stage(
     ------
     TransactionConflictError
         If a later attempt was declared.
+    TransactionAbortedError
+        If the transaction was aborted.
     """
     staged = StagedWrite(
         tasks=[TaskWrite.FromString(message.record) for message in messages],
@@ -106,6 +108,8 @@ def stage(
         staged.SerializeToString(deterministic=True),
     )
     if answer.code is not Code.OK:
+        # An abort deletes what was declared and staged: the header says why.
+        components.coordinator.require_not_aborted(slot.nonce)
         raise TransactionConflictError(
             f"write {slot.slot!r} of the transaction was run again (attempt "
             f"{answer.attempt_number}), this was attempt {slot.number}: its rows are dropped"
@@ -127,13 +131,14 @@ def staged_writes(
 
     Raises
     ------
-    TransactionConflictError
+    TransactionConflictError, TransactionAbortedError
     """
     records = components.store.stages.read(shard, nonce)
     writes = []
     for slot, number in attempts.items():
         record = records.get(f"{slot}/{number}")
         if record is None:
+            components.coordinator.require_not_aborted(nonce)
             raise TransactionConflictError(
                 f"write {slot!r} (attempt {number}) succeeded, but its result is not in the store: "
                 "nothing was committed"

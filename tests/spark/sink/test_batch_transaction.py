@@ -360,6 +360,39 @@ def test_an_abort_that_fails_is_noted_at_the_error_that_led_to_it(
     assert "COMMITTED" not in note
 
 
+@pytest.mark.parametrize("notices", ["lease", "header"])
+def test_a_scope_that_somebody_else_has_aborted_says_so(spark: Spark, notices: str) -> None:
+    txn = scope(spark)
+    said = {"lease": "an administrator did", "header": r"before its commit \(its lease was over\)"}
+    with pytest.raises(TransactionAbortedError, match=said[notices]), txn:  # noqa: PT012 - the block is what ends the scope
+        txn.write(frame(spark, "a"))
+        id_ = spark.run.store.transactions.of_nonce(txn._shard, txn._nonce)
+        assert id_ is not None
+        spark.run.coordinator.abort(id_, EndedBy.ADMIN, cause="its lease was over")
+        if notices == "lease":
+            txn._lease.lost(TransactionAbortedError("an administrator did"))
+
+
+def test_a_write_whose_transaction_is_aborted_before_it_is_staged_says_so(spark: Spark) -> None:
+    txn = scope(spark)
+
+    def abort() -> None:
+        id_ = spark.run.store.transactions.of_nonce(txn._shard, txn._nonce)
+        assert id_ is not None
+        spark.run.coordinator.abort(id_, EndedBy.ADMIN, cause="its lease was over")
+
+    with pytest.raises(TransactionAbortedError, match="its lease was over"), txn:
+        txn.write(frame(spark, "a", after=abort))
+
+
+def test_a_staged_write_that_is_gone_from_an_open_transaction_is_no_abort(spark: Spark) -> None:
+    txn = scope(spark)
+    with pytest.raises(TransactionConflictError, match="is not in the store") as caught, txn:  # noqa: PT012 - the block is what ends the scope
+        txn.write(frame(spark, "a"))
+        spark.run.store.stages.touch(txn._shard, txn._nonce, ended=True)
+    assert not isinstance(caught.value, TransactionAbortedError)
+
+
 def test_a_second_scope_of_one_name_in_one_run_is_no_replay(spark: Spark) -> None:
     with scope(spark) as txn:
         txn.write(frame(spark, "a"))
