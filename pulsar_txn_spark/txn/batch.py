@@ -217,7 +217,7 @@ class BatchTransactions:
             self._refuse_fenced(key, nonce, pointer, read.current_query)
             if pointer.nonce == nonce:
                 return _joined(key, pointer)
-            previous = self._follow(key, rules, read, pointer, last)
+            previous = self._follow(key, nonce, rules, read, pointer, last)
             if previous is None:
                 return None
             if previous.state is TxnState.COMMITTED and pointer.batch_id == key.batch:
@@ -299,6 +299,7 @@ class BatchTransactions:
     def _follow(
         self,
         key: BatchKey,
+        nonce: str,
         rules: SinkRules,
         read: PointerRead,
         pointer: Pointer,
@@ -313,6 +314,9 @@ class BatchTransactions:
             return None
         if pointer.batch_id < key.batch:
             self._refuse_gap(key, rules, pointer, previous.state)
+        if previous.state is TxnState.OPEN:
+            # A late task of an attempt that was aborted must not end a newer one.
+            self._coordinator.require_not_aborted(nonce)
         state = TxnState.COMMITTED if self._finish(previous) else TxnState.ABORTED
         # A decided header does not change any more; one that was OPEN has to be read again.
         header = previous.header if previous.state is state else None

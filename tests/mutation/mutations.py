@@ -1372,6 +1372,72 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "late writes: a scope takes them behind its end",
+        "INV-7",
+        f"{SCOPES}::test_a_write_behind_the_end_of_a_scope_is_refused",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            self._require(expected)\n            if slot is None:\n",
+            "            if slot is None:\n",
+        ),
+    ),
+    mutation(
+        "late writes: a scope takes them until its commit is done",
+        "INV-7",
+        f"{SCOPES}::test_a_write_while_the_scope_commits_is_refused",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            self._state = _ScopeState.ENDED\n        try:\n",
+            "            pass\n        try:\n",
+        ),
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            self._leases.end(self._lease)\n",
+            "            self._leases.end(self._lease)\n"
+            "            self._state = _ScopeState.ENDED\n",
+        ),
+    ),
+    mutation(
+        "late writes: one that ends behind its scope seems to count",
+        "INV-7",
+        f"{SCOPES}::test_a_write_whose_job_ends_behind_the_end_of_the_scope_does_not_seem_to_count",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            self._require(expected)  # a later success is not committed\n",
+            "",
+        ),
+    ),
+    mutation(
+        "late writes: a scope that has not begun takes them, or begins anew",
+        "INV-7",
+        f"{SCOPES}::test_a_scope_takes_writes_only_once_it_has_begun_and_begins_once",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "            if self._state is not _ScopeState.CREATED:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "late writes: a task of a scope that was aborted begins its transaction",
+        "INV-8",
+        f"{SCOPES}::test_a_late_task_of_a_scope_that_raised_begins_no_transaction",
+        Edit(
+            f"{SINK_CODE}/batch_transaction.py",
+            "                    self._transactions().abort_nonce(self._nonce, cause)\n",
+            "                    pass\n",
+        ),
+    ),
+    mutation(
+        "late writes: a task of an aborted attempt ends the next one",
+        "INV-8",
+        f"{SCOPES}::test_a_late_task_of_a_scope_that_raised_does_not_end_the_next_attempt",
+        Edit(
+            f"{TXN}/batch.py",
+            "            self._coordinator.require_not_aborted(nonce)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
         "a success that is seen late stands for a later run",
         "INV-7",
         f"{SCOPES}::test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
+from enum import Enum, auto
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -67,6 +68,14 @@ def transaction_options(options: Mapping[str, str]) -> Options:
     return parsed.without_endpoint()
 
 
+class _ScopeState(Enum):
+    """What a scope is ready for: to be entered, for writes, or for nothing more."""
+
+    CREATED = auto()
+    ENTERED = auto()
+    ENDED = auto()
+
+
 class BatchTransaction:
     """The transaction of one micro-batch in ``foreachBatch``, as a context manager.
 
@@ -81,7 +90,8 @@ class BatchTransaction:
         As Spark gave it to the function.
     session_of : DataFrame
         The micro-batch, which tells the query where Spark Classic knows it. Make the object in the
-        thread in which Spark calls the function; :meth:`write` works in others, too.
+        thread in which Spark calls the function; :meth:`write` works in others, too. Join them
+        before the block ends: later writes are refused.
     name : str
         Distinguishes several transactions of one batch, unless ``sinkId`` is given.
     """
@@ -115,6 +125,7 @@ class BatchTransaction:
             self._checkpoint = JvmCheckpoint.of(session, self._query_id)
         self._timeout_ms: int = parsed.get("txn.timeoutMs")
         self._lock = threading.Lock()  # a function may write from several threads
+        self._state = _ScopeState.CREATED
         self._declared: dict[str, int] = {}  # slot -> number of its last attempt
         self._unnamed = 0  # writes without a name so far
         self._succeeded: dict[str, int] = {}
@@ -152,12 +163,19 @@ class BatchTransaction:
         ------
         OptionError
             If the name of the slot is not allowed. Nothing was declared or written then.
+        TransactionConflictError
+            If the block has not begun, or has ended meanwhile: this write is not committed.
         Exception
             What Spark raises if the write fails. Unless the slot is tried again, the transaction
             can then not commit.
         """
+        self._write(df, topic, slot, _ScopeState.ENTERED)
+
+    def _write(
+        self, df: DataFrame, topic: str | None, slot: str | None, expected: _ScopeState
+    ) -> None:
         self._lease.require()
-        name, number = self._declare(slot)
+        name, number = self._declare(slot, expected)
         options = dict(self._options.raw)
         if topic is not None:
             options["topic"] = str(self._options.domains.segmented(topic))
@@ -180,15 +198,17 @@ class BatchTransaction:
                 # Without the frames of py4j: the user's own are those that count.
                 raise error.with_traceback(None) from None
         with self._lock:
+            self._require(expected)  # a later success is not committed
             # Another thread may have begun a later attempt meanwhile, which has to succeed now.
             if self._declared[name] == number:
                 self._succeeded[name] = number
 
-    def _declare(self, slot: str | None) -> tuple[str, int]:
+    def _declare(self, slot: str | None, expected: _ScopeState) -> tuple[str, int]:
         """Declare an attempt at a slot before it starts: unless it succeeds, no commit follows."""
         if slot is not None:
             _check_slot(slot)
         with self._lock:
+            self._require(expected)
             if slot is None:
                 self._unnamed += 1
             name = slot if slot is not None else f"{_UNNAMED}{self._unnamed}"
@@ -198,9 +218,30 @@ class BatchTransaction:
         self._components.store.stages.declare_attempt(self._shard, self._nonce, name, number)
         return name, number
 
+    def _require(self, expected: _ScopeState) -> None:
+        """Raise unless the scope is in this state; called with the lock."""
+        if self._state is expected:
+            return
+        if self._state is _ScopeState.CREATED:
+            raise TransactionConflictError(
+                f"the transaction of batch {self._batch_id} has not begun: nothing was written. "
+                "Write within 'with BatchTransaction(...) as txn'"
+            )
+        raise TransactionConflictError(
+            f"the transaction of batch {self._batch_id} is over: it does not contain this write. "
+            "Join the function's threads before it returns"
+        )
+
     # -- ending ------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        with self._lock:
+            if self._state is not _ScopeState.CREATED:
+                raise TransactionConflictError(
+                    f"the transaction of batch {self._batch_id} has begun before: it cannot begin "
+                    "a second time. Make another BatchTransaction"
+                )
+            self._state = _ScopeState.ENTERED
         self._leases.keep(self._lease)
         return self
 
@@ -210,6 +251,8 @@ class BatchTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        with self._lock:  # first: no thread declares a write, or succeeds, behind what is compared
+            self._state = _ScopeState.ENDED
         try:
             if error is None:
                 self._commit_or_abort()
@@ -243,14 +286,15 @@ class BatchTransaction:
             return
         if not self._declared:
             # The query is not known here: only a task knows it.
-            self.write(self._df.limit(0).selectExpr(*_NO_ROWS))
+            no_rows = self._df.limit(0).selectExpr(*_NO_ROWS)
+            self._write(no_rows, None, None, _ScopeState.ENDED)
         self._lease.require()
         failed = sorted(self._declared.keys() - self._succeeded.keys())
         if failed:
             raise TransactionConflictError(
                 f"the transaction cannot commit: write {failed[0]!r} was declared but did not "
-                "succeed, and its error was swallowed. Nothing became visible; let the error "
-                "through, or run the same slot again"
+                "succeed: its error was swallowed, or its thread was not joined. Nothing became "
+                "visible; let the error through, join the thread, or run the same slot again"
             )
         writes = staged_writes(self._components, self._shard, self._nonce, self._succeeded)
         first = writes[0]
@@ -291,13 +335,16 @@ class BatchTransaction:
         return BatchTransactions(self._components.coordinator, self._timeout_ms)
 
     def _abort(self, error: BaseException, cause: str) -> None:
-        """Abort what this scope has begun, as its owner; a replay has begun nothing.
+        """Abort what this scope has begun, as its owner.
 
+        Where no task has begun it, or it is a replay, a task that is late finds the nonce aborted.
         The error is what the user is told; a note says if the transaction was not aborted.
         """
         try:
             txn = self._components.store.transactions.of_nonce(self._shard, self._nonce)
             if txn is None:
+                if self._declared:
+                    self._transactions().abort_nonce(self._nonce, cause)
                 return
             state = self._components.coordinator.abort(
                 txn, EndedBy.OWNER, nonce=self._nonce, cause=cause

@@ -25,7 +25,7 @@ from pulsar_txn_spark.spark import connect as connect_module
 from pulsar_txn_spark.spark.context import BATCH_ID, QUERY_ID, TaskFacts
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction
 from pulsar_txn_spark.spark.sink.writers import PulsarTxnWriter
-from pulsar_txn_spark.store.records import EndedBy, TxnState
+from pulsar_txn_spark.store.records import EndedBy, TxnId, TxnState
 from tests.support.frames import WritableFrame
 from tests.support.sink_calls import QUERY, SCHEMA, Spark, attempt_ids
 
@@ -288,7 +288,7 @@ def test_a_scope_that_is_interrupted_while_it_commits_aborts_its_transaction(
     assert (pins(spark), spark.visible()) == ([], Counter())
 
 
-def test_a_replay_that_is_refused_aborts_nothing(spark: Spark) -> None:
+def test_a_replay_that_is_refused_aborts_nothing_but_its_own_nonce(spark: Spark) -> None:
     with scope(spark) as first:
         first.write(frame(spark, "a"))
     spark.execution += 1
@@ -296,7 +296,7 @@ def test_a_replay_that_is_refused_aborts_nothing(spark: Spark) -> None:
     with pytest.raises(TransactionConflictError, match="with other input") as caught, second:
         second.write(frame(spark, "b"))
     assert not hasattr(caught.value, "__notes__")
-    assert state_of(spark, second) is None
+    assert state_of(spark, second) is TxnState.ABORTED, "no task of it can begin any more"
     assert state_of(spark, first) is TxnState.COMMITTED
     assert spark.visible() == Counter("a")
 
@@ -358,6 +358,132 @@ def test_an_abort_that_fails_is_noted_at_the_error_that_led_to_it(
     (note,) = caught.value.__notes__
     assert "the abort of batch 0 failed, too: the store is away." in note
     assert "COMMITTED" not in note
+
+
+# --- writes that come late, from threads and from tasks of jobs that were cancelled ----------
+
+
+def raise_in(txn: BatchTransaction) -> None:
+    with pytest.raises(RuntimeError), txn:
+        fail()
+
+
+def commit_in(txn: BatchTransaction) -> None:
+    with txn:
+        pass
+
+
+def replay_in(spark: Spark, txn: BatchTransaction) -> None:
+    with scope(spark) as first:
+        first.write(frame(spark, "a"))
+    spark.execution += 1
+    with txn:
+        txn.write(frame(spark, "a"))
+
+
+def open_transactions(spark: Spark) -> list[TxnId]:
+    store = spark.run.store
+    return [
+        txn
+        for tc in range(store.identity.coordinators)
+        for txn, _ in store.transactions.list_open(tc, deadline_ms=None, limit=9)
+    ]
+
+
+@pytest.mark.parametrize("every_batch", ["true", "false"])
+@pytest.mark.parametrize("end", ["raised", "committed", "replayed"])
+def test_a_write_behind_the_end_of_a_scope_is_refused(
+    spark: Spark, end: str, every_batch: str
+) -> None:
+    spark.options["everyBatch"] = every_batch
+    txn = scope(spark)
+    if end == "replayed":
+        replay_in(spark, txn)
+    else:
+        {"raised": raise_in, "committed": commit_in}[end](txn)
+    before = spark.visible(), state_of(spark, txn)
+    with pytest.raises(TransactionConflictError, match=r"batch 0 is over: .* Join the function's"):
+        txn.write(frame(spark, "late"))
+    assert open_transactions(spark) == []
+    assert (spark.visible(), state_of(spark, txn)) == before
+
+
+def test_a_write_while_the_scope_commits_is_refused(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    txn = scope(spark)
+    finish = txn._finish
+
+    def write_and_finish(*given: Any) -> None:
+        with pytest.raises(TransactionConflictError, match="batch 0 is over"):
+            txn.write(frame(spark, "late"))
+        finish(*given)
+
+    monkeypatch.setattr(txn, "_finish", write_and_finish)
+    with txn:
+        txn.write(frame(spark, "a"))
+    assert spark.visible() == Counter("a")
+
+
+def test_a_write_whose_job_ends_behind_the_end_of_the_scope_does_not_seem_to_count(
+    spark: Spark,
+) -> None:
+    txn = scope(spark).__enter__()
+    late = Frame(spark, "late")
+    save = late.save
+
+    def save_and_let_the_function_return() -> None:
+        save()
+        with pytest.raises(TransactionConflictError, match="its thread was not joined"):
+            txn.__exit__(None, None, None)
+
+    late.save = save_and_let_the_function_return  # type: ignore[method-assign]
+    with pytest.raises(TransactionConflictError, match="batch 0 is over"):
+        txn.write(cast("DataFrame", late))
+    assert (state_of(spark, txn), spark.visible()) == (TxnState.ABORTED, Counter())
+
+
+def test_a_scope_takes_writes_only_once_it_has_begun_and_begins_once(spark: Spark) -> None:
+    txn = scope(spark)
+    with pytest.raises(TransactionConflictError, match=r"has not begun.*Write within 'with"):
+        txn.write(frame(spark, "a"))
+    assert state_of(spark, txn) is None
+    commit_in(txn)
+    with pytest.raises(TransactionConflictError, match="has begun before"):
+        commit_in(txn)
+
+
+class CancelledFrame(Frame):
+    """A DataFrame whose job fails before its first task has begun."""
+
+    def save(self) -> None:
+        self.writer = PulsarTxnWriter(self.given, SCHEMA, overwrite=False)
+        fail()
+
+
+def late_task(spark: Spark) -> Callable[[], object]:
+    """Return a task of a scope that was aborted before the task has begun."""
+    df = CancelledFrame(spark, "late")
+    with pytest.raises(RuntimeError), scope(spark) as txn:
+        txn.write(cast("DataFrame", df))
+    return lambda: spark.task(df.writer, 0, "late")
+
+
+def test_a_late_task_of_a_scope_that_raised_begins_no_transaction(spark: Spark) -> None:
+    begin = late_task(spark)
+    with pytest.raises(TransactionAbortedError):
+        begin()
+    assert open_transactions(spark) == []
+
+
+def test_a_late_task_of_a_scope_that_raised_does_not_end_the_next_attempt(spark: Spark) -> None:
+    begin = late_task(spark)
+    spark.execution += 1
+    with scope(spark) as again:
+        again.write(frame(spark, "a"))
+        with pytest.raises(TransactionAbortedError, match="its function raised RuntimeError"):
+            begin()
+    assert spark.visible() == Counter("a")
 
 
 @pytest.mark.parametrize("notices", ["lease", "header"])
@@ -427,8 +553,8 @@ def test_an_empty_scope_of_a_sink_that_is_written_sometimes_leaves_no_transactio
     spark.options["everyBatch"] = "false"
     with scope(spark):
         pass
+    assert open_transactions(spark) == []
     for tc in range(spark.run.store.identity.coordinators):
-        assert spark.run.store.transactions.list_open(tc, deadline_ms=None, limit=9) == []
         assert spark.run.store.transactions.list_final(tc, limit=9) == []
 
 
@@ -661,7 +787,8 @@ def test_connect_a_scope_inside_another_does_not_abort_it(connect: Spark) -> Non
 
 
 def test_connect_what_an_earlier_run_left_open_in_another_scope_is_aborted(connect: Spark) -> None:
-    dead = connect_scope(connect, "function/outer")
+    dead = connect_scope(connect, "function/outer").__enter__()
+    dead._leases.end(dead._lease)
     dead.write(connect_frame(connect, "a"))
     start_query()
     write_in_connect(connect, "function/inner", "b")
