@@ -1438,6 +1438,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a function whose body does not run commits an empty batch",
+        "",
+        "tests/spark/test_error_boundary.py::test_a_function_whose_body_would_not_run_is_refused",
+        Edit(f"{SINK_CODE}/foreach_batch.py", "        _require_plain(function)\n", ""),
+    ),
+    mutation(
         "a success that is seen late stands for a later run",
         "INV-7",
         f"{SCOPES}::test_a_success_that_is_seen_late_does_not_hide_the_failure_of_a_later_run",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -103,3 +104,53 @@ def test_transactional_works_with_and_without_parentheses(redis_path: str) -> No
         assert callable(made)
         assert made.__name__ == "process"
         assert made.__doc__ == "Say what it does."
+
+
+async def coroutine(df: DataFrame, batch_id: int, txn: Any) -> None:
+    txn.write(df)
+
+
+def generator(df: DataFrame, batch_id: int, txn: Any) -> Iterator[None]:
+    yield txn.write(df)
+
+
+async def asynchronous_generator(df: DataFrame, batch_id: int, txn: Any) -> AsyncIterator[None]:
+    yield txn.write(df)
+
+
+class Function:
+    """A function that is an object."""
+
+    def __call__(self, df: DataFrame, batch_id: int, txn: Any) -> None:
+        """Write a micro-batch."""
+
+
+class AsynchronousFunction:
+    """The same, whose body does not run when it is called."""
+
+    async def __call__(self, df: DataFrame, batch_id: int, txn: Any) -> None:
+        """Write a micro-batch."""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        coroutine,
+        generator,
+        asynchronous_generator,
+        functools.partial(coroutine),
+        AsynchronousFunction(),
+        functools.partial(AsynchronousFunction()),
+    ],
+)
+def test_a_function_whose_body_would_not_run_is_refused(function: Any) -> None:
+    for options in ({}, {"sinkId": "sink"}):
+        with pytest.raises(OptionError, match="takes no async function and no generator"):
+            transactional(options)(function)
+
+
+@pytest.mark.parametrize("function", [functools.partial(Function()), Function()])
+def test_a_function_without_a_name_needs_a_sink_id(function: Any) -> None:
+    with pytest.raises(OptionError, match=r"which has no name .*or the option sinkId"):
+        transactional(function)
+    assert callable(transactional({"sinkId": "sink"})(function))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import overload
 
 from pyspark.sql import DataFrame
 
 from pulsar_txn_spark.engine.components import open_components
+from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.spark.error_boundary import plain_call, plain_errors
 from pulsar_txn_spark.spark.sink.batch_transaction import BatchTransaction, transaction_options
 
@@ -81,14 +83,16 @@ def transactional(
     ------
     OptionError
         If an option is wrong, before the query starts. The first micro-batch connects: importing
-        the module with the function does not.
+        the module with the function does not. Also if the function is asynchronous or a generator,
+        or has no name while there is no `sinkId`.
     """
     if callable(options):
         return transactional({})(options)
     parsed = transaction_options(options or {})
 
     def decorate(function: Function) -> BatchFunction:
-        name = f"function/{function.__qualname__}".replace("<locals>", "locals")
+        _require_plain(function)
+        name = "" if parsed.get("sinkId") else _default_name(function)
 
         @plain_call
         @functools.wraps(function)
@@ -99,3 +103,30 @@ def transactional(
         return process
 
     return decorate
+
+
+def _require_plain(function: Callable[..., object]) -> None:
+    """Refuse a function whose call returns before its body runs: its batch would be empty."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    for called in (function, type(function).__call__):
+        if (
+            inspect.iscoroutinefunction(called)
+            or inspect.isgeneratorfunction(called)
+            or inspect.isasyncgenfunction(called)
+        ):
+            raise OptionError(
+                f"transactional takes no async function and no generator ({function!r}): its body "
+                "would not run, and an empty batch would be committed. Give a plain function"
+            )
+
+
+def _default_name(function: Function) -> str:
+    """Return what the default id of a function's sink is made of."""
+    name: str | None = getattr(function, "__qualname__", None)
+    if name is None:
+        raise OptionError(
+            f"transactional got a {type(function).__name__}, which has no name that could be the "
+            "sink's. Give a function that has one, or the option sinkId"
+        )
+    return f"function/{name}".replace("<locals>", "locals")
