@@ -22,7 +22,14 @@ from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError, SchemaError, StoreUnavailableError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import checked_event_times, checked_properties
-from pulsar_txn_spark.spark.rows import EVENT_TIME, PROPERTIES, VALUE, to_row_batch
+from pulsar_txn_spark.spark.rows import (
+    EVENT_TIME,
+    KEY,
+    PROPERTIES,
+    VALUE,
+    check_writable,
+    to_row_batch,
+)
 from pulsar_txn_spark.spark.source.batch import PulsarTxnReader
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.source.topics import check_source
@@ -165,6 +172,14 @@ def test_a_pattern_that_matches_nothing_warns_once_and_names_what_there_is(
 
 
 # -- what a message cannot hold --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [VALUE, KEY])
+def test_a_column_that_is_there_twice_is_refused_before_the_first_row(name: str) -> None:
+    schema = StructType().add(VALUE, "string").add(KEY, "string").add(name, "binary")
+    with pytest.raises(SchemaError, match=f"has 2 columns '{name}'"):
+        check_writable(schema, default_topic=True)
+
 
 MAPS = pa.map_(pa.string(), pa.string())
 

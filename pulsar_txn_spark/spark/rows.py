@@ -134,6 +134,7 @@ def check_writable(
             "the message in 'value' as string or binary, for example with "
             "selectExpr('to_json(struct(*)) AS value')"
         )
+    _refuse_repeated(names)
     of_table = may_be_insert and set(names) >= set(READ_SCHEMA.names)
     for field in schema.fields:
         expected = _WRITABLE.get(field.name)
@@ -162,6 +163,15 @@ def check_writable(
             "no topic to write to: give the option 'topic', or a column '__topic' that names each "
             f"row's{hint}"
         )
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(
+                f"the DataFrame has {names.count(name)} columns {name!r}: which of them goes into "
+                "the message cannot be told. Drop or rename all but one"
+            )
 
 
 def to_row_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
