@@ -130,8 +130,8 @@ class NativeStreamWriter(DataSourceStreamArrowWriter):
         if sink is None:
             raise OptionError(
                 "option 'sinkId' is missing: transactions=native needs it where the checkpoint is "
-                "not in a local file system, because the query's id is read from there. Give each "
-                "query a name of its own, and keep it"
+                "not in a local file system, or is not given as the option checkpointLocation. "
+                "The query's id is read from there. Give each query a name of its own, and keep it"
             )
         native_sink(options, sink).check_access(options.get("topic"))
         self._options, self._schema, self._sink = options, schema, sink

@@ -229,7 +229,7 @@ def test_rows_name_topics_of_pulsars_only(world: World, spark: Spark) -> None:
 
 def test_a_writer_without_a_name_asks_for_one(spark: Spark) -> None:
     elsewhere = "s3a://bucket/checkpoint"
-    with pytest.raises(OptionError, match="'sinkId' is missing"):
+    with pytest.raises(OptionError, match=r"'sinkId' is missing.*, or is not given as the option"):
         spark.writer(checkpointLocation=elsewhere)
     assert spark.writer(checkpointLocation=elsewhere, sinkId="s")._sink == "s"
 
