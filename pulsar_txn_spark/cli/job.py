@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pulsar_txn_spark.cli.command_names import in_commands
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, options_file
 from pulsar_txn_spark.cli.option_sources import gather
 from pulsar_txn_spark.cli.output import show
+from pulsar_txn_spark.cli.spark_failure import cause_of
 from pulsar_txn_spark.environment import require_java, require_python_and_pyspark
 from pulsar_txn_spark.errors import EnvironmentTooOldError, JobFileError, PulsarTxnError
 
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 BAD_FILE_EXIT_CODE = 2
 """The job file is wrong; as for a wrong argument."""
-
-_OWN_ERROR = re.compile(r"pulsar_txn_spark\.errors\.(\w+: .*)")
-_MESSAGE_LINES = 5
-"""Of an error of Spark's, which has pages of plans behind them."""
 
 JobFile = Annotated[
     Path, typer.Argument(metavar="JOB.TOML", help="The job file.", show_default=False)
@@ -64,13 +61,21 @@ def run(
 
     job = _loaded(file, override, option)
     require_java()
+
+    def failed(why: str) -> str:
+        why = job.secrets.hidden(in_commands(why))
+        if as_json:
+            _print_json({"event": "failed", "job": job.name, "error": why})
+        return why
+
     try:
         with _bad_file():
             run_job(job, _print_json if as_json else _print_line)
-    except PulsarTxnError:
+    except PulsarTxnError as error:
+        failed(str(error))
         raise
     except (PySparkException, Py4JError) as error:
-        typer.echo(f"error: the job failed: {job.secrets.hidden(_message(error))}", err=True)
+        typer.echo(f"error: the job failed: {failed(_message(error))}", err=True)
         raise typer.Exit(1) from None
 
 
@@ -179,18 +184,16 @@ def _bad_file(*, as_json: bool = False) -> Iterator[None]:
 
 
 def _show_problems(error: JobFileError, *, as_json: bool) -> None:
+    text = in_commands(str(error))
     if as_json:
-        typer.echo(json.dumps({"problems": str(error).splitlines()}, indent=2))
+        typer.echo(json.dumps({"problems": text.splitlines()}, indent=2))
     else:
-        typer.echo(str(error), err=True)
+        typer.echo(text, err=True)
 
 
 def _message(error: Exception) -> str:
     say = getattr(error, "getMessage", None)  # an exception of PySpark
-    text = (say() if say is not None else None) or str(error)
-    # Spark puts stacks and plans around what a worker has said.
-    own = dict.fromkeys(_OWN_ERROR.findall(text))
-    return "\n".join(own or text.splitlines()[:_MESSAGE_LINES])
+    return cause_of((say() if say is not None else None) or str(error))
 
 
 def _show(explained: Mapping[str, Any], secrets: Secrets) -> None:

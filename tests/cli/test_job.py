@@ -7,11 +7,13 @@ import runpy
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from typer.testing import CliRunner, Result
 
 import pulsar_txn_spark
 from pulsar_txn_spark.cli import job, main
-from pulsar_txn_spark.errors import EnvironmentTooOldError, JobNotReadyError
+from pulsar_txn_spark.errors import EnvironmentTooOldError, JobFileError, JobNotReadyError
+from pulsar_txn_spark.job.execution import Report
 
 GOOD = """
 [job]
@@ -82,6 +84,10 @@ def test_a_topic_that_is_not_there_is_no_mistake_of_the_file(file: Path, option:
         "[[source]] 'events': topic topic://public/default/events does not exist" in result.stderr
     )
     assert "2 problems; nothing was started" in result.stderr
+    assert "'pulsar-txn topic create'" in result.stderr
+    as_json = call("check", file, "--connect", "--json", "-o", option)
+    for shown in (result.stderr, as_json.stdout):
+        assert "pulsar_txn_spark." not in shown
 
 
 def test_topics_that_are_there_are_in_order(file: Path, option: str) -> None:
@@ -100,6 +106,62 @@ def test_a_job_whose_topics_are_not_there_starts_no_spark(
     assert result.exit_code == 1
     assert isinstance(result.exception, JobNotReadyError)
     assert "topic://public/default/none" in str(result.exception)
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Let each job begin, and fail with an error."""
+
+    def run_job(_: object, report: Report) -> None:
+        report({"event": "started", "job": "copy", "application": "app-1"})
+        raise error
+
+    monkeypatch.setattr(job, "require_java", lambda: None)
+    monkeypatch.setattr("pulsar_txn_spark.job.run_job", run_job)
+
+
+CALL = "TopicNotFoundError: call pulsar_txn_spark.Admin(options).create_topic(topic)"
+COMMAND = "TopicNotFoundError: call 'pulsar-txn topic create'"
+
+
+@pytest.mark.parametrize(
+    "error, why",
+    [
+        (Py4JError(f"frames\npulsar_txn_spark.errors.{CALL}\nframes"), COMMAND),
+        (Py4JError(": java.io.IOException: away\n\tat x"), "java.io.IOException: away"),
+        (JobNotReadyError(CALL), COMMAND),
+    ],
+)
+def test_a_job_that_fails_says_why_also_as_its_last_event(
+    file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    fail(monkeypatch, error)
+    result = call("run", file)
+    assert (result.exit_code, result.stdout) == (1, "")
+    if isinstance(error, Py4JError):  # main() prints the others
+        assert f"error: the job failed: {why}\n" in result.stderr
+    as_json = call("run", file, "--json")
+    assert as_json.exit_code == 1
+    started, failed = map(json.loads, as_json.stdout.splitlines())
+    assert started["event"] == "started"
+    assert failed == {"event": "failed", "job": "copy", "error": why}
+
+
+def test_a_failure_shows_no_secret(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, Py4JError(": java.io.IOException: hunter2 is wrong"))
+    option = ("-o", "store.url=redis://h:1", "-o", "store.password=hunter2")
+    result = call("run", file, "--json", *option)
+    assert "*** is wrong" in result.stderr
+    assert "*** is wrong" in result.stdout
+    assert "hunter2" not in result.output
+
+
+def test_what_spark_refuses_of_a_file_is_no_failed_job(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, JobFileError("wrong"))
+    result = call("run", file, "--json")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (job.BAD_FILE_EXIT_CODE, 1)
+    assert result.stderr == "wrong\n"
 
 
 def test_options_come_from_a_file_too(file: Path, tmp_path: Path) -> None:
