@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -24,11 +23,13 @@ from pulsar_txn_spark.cli import (
 )
 from pulsar_txn_spark.cli.command_names import in_commands
 from pulsar_txn_spark.cli.commands import Commands
+from pulsar_txn_spark.cli.standard_streams import OutputError, standard_streams
 from pulsar_txn_spark.errors import PulsarTxnError
 
-# A traceback shows no local variables: they may hold a password.
+# Python's own traceback is short, and shows no local variables: they may hold a password.
 app = Commands(
     no_args_is_help=True,
+    pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
     help="Topics, transactions, subscriptions, jobs, sweeps, a check-up, the embedded server.",
 )
@@ -121,21 +122,24 @@ def _root(
 
 
 def main(command: Sequence[str] = ()) -> None:
-    """Run the command; our own errors are one line on standard error and exit code 1.
+    """Run the command; our own errors are on standard error, with exit code 1.
+
+    Commands have further exit codes of their own; 2 is a wrong argument.
 
     Parameters
     ----------
     command : sequence of str
         Stands in front of the arguments of the process.
     """
-    for stream in (sys.stdout, sys.stderr):
-        # A character that a terminal does not know must not end a command that has done its work.
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
     try:
-        app([*command, *sys.argv[1:]])
+        with standard_streams():
+            app([*command, *sys.argv[1:]])
     except PulsarTxnError as error:
         notes = getattr(error, "__notes__", [])
-        text = f"error: {in_commands('. '.join([str(error), *notes]))}"
-        Console(stderr=True).print(text, style="red", markup=False, soft_wrap=True)
-        raise SystemExit(1) from None
+        text = in_commands(". ".join([str(error), *notes]))
+    except OutputError as error:
+        text = str(error)
+    else:
+        return
+    Console(stderr=True).print(f"error: {text}", style="red", markup=False, soft_wrap=True)
+    raise SystemExit(1)

@@ -1,9 +1,13 @@
-"""The command line has every command, and its errors are one line."""
+"""The command line has every command, its errors are one line, and so are those of its output."""
 
 from __future__ import annotations
 
+import errno
 import io
+import logging
+import os
 import sys
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -147,3 +151,67 @@ def test_a_terminal_that_knows_ascii_only_ends_no_command_behind_its_work(
     sys.stdout.flush()
     assert b"topic://public/default/t, version" in shown.getvalue()
     assert run.topics.require(TopicName.parse("t")).active
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("args", [["op-log", "show"], ["op-log", "show", "--json"], ["--help"]])
+def test_an_output_onto_a_full_disk_is_one_line(
+    redis_path: str,
+    run: Components,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[str],
+    buffered: bool,
+) -> None:
+    monkeypatch.setenv("PULSAR_TXN_STORE_PATH", redis_path)
+    monkeypatch.setattr("sys.argv", ["pulsar-txn", *args])
+    with Path("/dev/full").open("w") as full:
+        full.reconfigure(write_through=not buffered)
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(SystemExit) as exit_:
+            main.main()
+        assert sys.stdout is full
+        full.flush()  # as Python does when it ends
+    assert exit_.value.code == 1
+    expected = "error: the output cannot be written: No space left on device\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_reader_that_goes_away_ends_a_command_silently(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pulsar-txn", "--version"])
+    monkeypatch.setattr("sys.stderr", sys.stderr)  # what Typer puts in its place goes again
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe, Path(os.devnull).open("w") as nowhere:
+        monkeypatch.setattr("sys.stdout", pipe)
+        with pytest.raises(SystemExit) as exit_:
+            main.main()
+        sys.stdout.flush()  # as Python does when it ends
+        os.dup2(nowhere.fileno(), writer)
+    assert exit_.value.code == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_disk_that_is_full_elsewhere_is_no_matter_of_the_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(main, "app", mock.Mock(side_effect=error))
+    with pytest.raises(OSError, match="No space left") as caught:
+        main.main()
+    assert caught.value is error
+
+
+def test_a_warning_of_the_log_begins_with_its_level(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pulsar-txn", "--version"])
+    with pytest.raises(SystemExit):
+        main.main()
+    # As a process has it that sets up no logging, unlike pytest.
+    assert logging.lastResort is not None
+    record = logging.LogRecord("any", logging.WARNING, "", 0, "%s has a hole", ("h:6379",), None)
+    logging.lastResort.handle(record)
+    assert capsys.readouterr().err == "warning: h:6379 has a hole\n"
