@@ -315,6 +315,10 @@ def test_a_file_in_toml_has_tables_or_dotted_keys(tmp_path: Path) -> None:
         ("o.toml", f'store.password = ["{CORE}"]'),
         ("o.properties", CORE),
         ("o.properties", f"store.password = {CORE}"),  # which everybody may read
+        ("o.properties", f"store.url = redis://me:{CORE}@h:1/0"),
+        ("o.properties", f"store.url = redis://h:1/0?password={CORE}"),
+        ("o.properties", f"Store.URL = me:{CORE}@h"),
+        ("o.properties", f"admin.url = http://me:{CORE}@h"),
     ],
 )
 def test_a_file_that_cannot_be_taken_is_refused_without_its_text(
@@ -330,6 +334,8 @@ def test_a_file_that_cannot_be_taken_is_refused_without_its_text(
 
 def test_a_file_without_a_secret_may_be_read_by_everybody(tmp_path: Path) -> None:
     file = tmp_path / "o.properties"
-    file.write_text("store.path = /x\n")
+    file.write_text("store.path = /x\nservice.url = pulsar://h:6650\n")
     file.chmod(0o644)
-    assert gather([], file, {}) == {"store.path": "/x"}
+    assert gather([], file, {}) == {"store.path": "/x", "service.url": "pulsar://h:6650"}
+    file.write_text("STORE.url = redis://h:1/0\n")
+    assert gather([], file, {}) == {"STORE.url": "redis://h:1/0"}

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pulsar_txn_spark.environment import FORMAT
 from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options.file import FILE_OPTION
-from pulsar_txn_spark.options.table import BY_KEY, Use, fits, is_secret
-from pulsar_txn_spark.redaction import redacted
+from pulsar_txn_spark.options.table import BY_KEY, Use, fits, holds_secret
 
 _OPTION_PREFIX = "option."
 _PROVIDER = "provider"
@@ -29,7 +28,6 @@ _TABLE_PROPERTIES = frozenset(
 
 _PREFIX = f"{FORMAT} "
 _VERSION = 1
-_URLS = frozenset({"store.url", "service.url", "admin.url"})
 
 
 def created_options(raw: Mapping[str, str]) -> dict[str, str] | None:
@@ -61,7 +59,7 @@ def to_comment(options: Mapping[str, str]) -> str:
     OptionError
         If one of them is a secret: a comment is shown.
     """
-    secrets = [key for key, text in options.items() if _holds_secret(key, text)]
+    secrets = [key for key, text in options.items() if holds_secret(key, text)]
     if secrets:
         raise OptionError(
             f"option {secrets[0]!r} holds a secret, which Spark's catalog would keep in clear "
@@ -69,10 +67,6 @@ def to_comment(options: Mapping[str, str]) -> str:
             f"the file in the option {FILE_OPTION!r}"
         )
     return _PREFIX + json.dumps({"options": dict(options), "version": _VERSION})
-
-
-def _holds_secret(key: str, text: str) -> bool:
-    return is_secret(key) and (key not in _URLS or redacted(text) != text)
 
 
 def from_comment(comment: str) -> dict[str, str] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pulsar_txn_spark.backports import tomllib
 from pulsar_txn_spark.errors import OptionError
-from pulsar_txn_spark.options.table import BY_KEY, Use, documented, is_secret
+from pulsar_txn_spark.options.table import BY_KEY, Use, documented, holds_secret
 
 FILE_OPTION = "options.file"
 """Names a file with the options of connecting."""
@@ -95,7 +95,7 @@ def read_file(file: Path, source: str) -> dict[str, str]:
     except UnicodeDecodeError:
         raise OptionError(f"{name} is no text in UTF-8") from None
     options = _toml(name, text) if file.suffix == ".toml" else _properties(name, text)
-    secrets = [key for key in options if is_secret(key)]
+    secrets = [key for key, value in options.items() if holds_secret(key, value)]
     if secrets and mode & stat.S_IROTH:
         raise OptionError(
             f"{name} holds {secrets[0]!r} and every user of this machine may read it: "

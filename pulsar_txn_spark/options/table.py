@@ -35,6 +35,7 @@ from pulsar_txn_spark.options.values import (
     parse_transactions,
     subscription_name,
 )
+from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import Domains
 from pulsar_txn_spark.txn.coordinator import DEFAULT_TIMEOUT_MS
 
@@ -502,6 +503,12 @@ def is_secret(key: str) -> bool:
         return any(option.secret and option.name.lower() == name for option in PASS_THROUGH[kind])
     option = BY_KEY.get(key)
     return option is not None and (option.secret or option.key in _URLS)
+
+
+def holds_secret(key: str, text: str) -> bool:
+    """Tell whether an option's text is a secret; of an address, whether a password is in it."""
+    is_address = key.lower() in {"store.url", *_URLS}
+    return is_secret(key) and (not is_address or redacted(text) != text)
 
 
 def documented() -> list[Option]:

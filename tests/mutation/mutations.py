@@ -6662,6 +6662,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a file that everybody may read holds a URL with a password",
+        "a secret is in no file that is passed on",
+        "tests/test_secrets.py::test_a_file_that_cannot_be_taken_is_refused_without_its_text",
+        Edit(
+            "pulsar_txn_spark/options/table.py",
+            "    return is_secret(key) and (not is_address or redacted(text) != text)\n",
+            "    return is_secret(key) and not is_address\n",
+        ),
+    ),
+    mutation(
         "a job that is to stop begins another micro-batch",
         "a stop is in order",
         "tests/job/test_execution.py::test_no_micro_batch_begins_once_the_job_is_to_stop",
