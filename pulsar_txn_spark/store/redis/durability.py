@@ -364,9 +364,10 @@ def judge(info: Info, address: str, config: StoreConfig) -> ServerFacts:
             "restart would lose what it acknowledges"
         )
         problems.append(Problem(what, _WAIT, True))
-    problems += [Problem(hole, "upgrade the server", False) for hole in holes]
+    problems += holes
     problems += _short_of_memory(info, address)
-    return ServerFacts((info.node(address),), (*warnings, *holes), tuple(problems))
+    warnings += [f"{hole.what}. To close it, {hole.remedy}" for hole in holes]
+    return ServerFacts((info.node(address),), tuple(warnings), tuple(problems))
 
 
 _MAY_ASK = (
@@ -421,7 +422,7 @@ def _short_of_memory(info: Info, address: str) -> Iterator[Problem]:
         )
 
 
-def _holes(info: Info, address: str, config: StoreConfig) -> Iterator[str]:
+def _holes(info: Info, address: str, config: StoreConfig) -> Iterator[Problem]:
     version = _numbers(info.version)
     # The embedded server's socket admits nobody but the user that runs it.
     if version is None or config.url is None:
@@ -430,7 +431,14 @@ def _holes(info: Info, address: str, config: StoreConfig) -> Iterator[str]:
     series = version[:2]
     patch = version[2] if len(version) > 2 else 0  # noqa: PLR2004 - major, minor, patch
     if patch < fixed[series] if series in fixed else series < max(fixed):
-        yield (
+        releases = [
+            f"{major}.{minor}.{least}"
+            for (major, minor), least in fixed.items()
+            if (major, minor) >= series
+        ]
+        yield Problem(
             f"{address}: {info.product} {info.version} has a known hole in its Lua engine "
-            "(CVE-2025-49844): a user that may run scripts may run code on the server. Upgrade it."
+            "(CVE-2025-49844): a user that may run scripts may run code on the server",
+            f"upgrade it to {', '.join(releases)}, or a later series",
+            loses_data=False,
         )

@@ -426,23 +426,28 @@ def test_a_server_that_is_too_old_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes,hole",
+    "changes,fixed",
     [
-        ({"redis_version": "6.2.14"}, True),
-        ({"redis_version": "6.2.20"}, False),
-        ({"redis_version": "7.0.15"}, True),
-        ({"redis_version": "7.4.5"}, True),
-        ({"redis_version": "8.0.4"}, False),
-        ({"redis_version": "8.4.0"}, False),
-        ({"redis_version": "7.2.4", "valkey_version": "8.1.3"}, True),
-        ({"redis_version": "7.2.4", "valkey_version": "8.1.4"}, False),
-        ({"redis_version": "7.2.4", "valkey_version": "9.0.0"}, False),
-        ({"redis_version": "255.255.255-unstable"}, False),
+        ({"redis_version": "6.2.14"}, "6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2"),
+        ({"redis_version": "6.2.20"}, None),
+        ({"redis_version": "7.0.15"}, "7.2.11, 7.4.6, 8.0.4, 8.2.2"),
+        ({"redis_version": "7.4.5"}, "7.4.6, 8.0.4, 8.2.2"),
+        ({"redis_version": "8.0.4"}, None),
+        ({"redis_version": "8.4.0"}, None),
+        ({"redis_version": "7.2.4", "valkey_version": "8.1.3"}, "8.1.4"),
+        ({"redis_version": "7.2.4", "valkey_version": "8.1.4"}, None),
+        ({"redis_version": "7.2.4", "valkey_version": "9.0.0"}, None),
+        ({"redis_version": "255.255.255-unstable"}, None),
     ],
 )
-def test_a_known_hole_in_the_lua_engine_is_a_warning(changes: dict[str, str], hole: bool) -> None:
+def test_a_known_hole_in_the_lua_engine_is_a_warning(
+    changes: dict[str, str], fixed: str | None
+) -> None:
     facts = durability.judge(info_of(**changes), "h:6379", REMOTE)
-    assert any("CVE-2025-49844" in warning for warning in facts.warnings) == hole
+    holes = [warning for warning in facts.warnings if "CVE-2025-49844" in warning]
+    remedies = [] if fixed is None else [f"upgrade it to {fixed}, or a later series"]
+    assert [problem.remedy for problem in facts.problems] == remedies
+    assert [warning.partition("To close it, ")[2] for warning in holes] == remedies
     # Nobody else can reach the embedded server.
     assert durability.judge(info_of(**changes), "socket", StoreConfig()).warnings == ()
 
