@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -12,10 +13,15 @@ from typing import Annotated, Any
 import typer
 
 from pulsar_txn_spark.admin import Admin
+from pulsar_txn_spark.backports import add_note
 from pulsar_txn_spark.cli.option_sources import gather
 from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.errors import OptionError, TopicNotFoundError
 from pulsar_txn_spark.options import Options, Use
+from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import Topology
+from pulsar_txn_spark.store.redis.server import server_folder
 
 _options_file: ContextVar[Path | None] = ContextVar("--options", default=None)
 
@@ -111,3 +117,50 @@ def segmented(pairs: Sequence[str], topic: str) -> TopicName:
         If it is no name of a segmented topic.
     """
     return Options(options_of(pairs), Use.CONNECT).domains.segmented(topic)
+
+
+def store_of(pairs: Sequence[str]) -> str:
+    """Return where the store of a command's options is: a folder, or a URL without its password."""
+    config = Options(options_of(pairs), Use.CONNECT).store
+    return str(server_folder(config.path)) if config.url is None else redacted(config.url)
+
+
+def topology_of(components: Components, pairs: Sequence[str], topic: str) -> Topology:
+    """Return the segments of a topic.
+
+    Raises
+    ------
+    OptionError
+        If it is no name of a segmented topic.
+    TopicNotFoundError
+        If it does not exist; the error says in which store, as another may have been meant.
+    """
+    try:
+        return components.topics.require(segmented(pairs, topic))
+    except TopicNotFoundError as error:
+        add_note(error, f"The store is {store_of(pairs)}")
+        raise
+
+
+def confirm(question: str) -> None:
+    """Ask before something is changed; end the command unless the answer is yes.
+
+    The question goes to standard error, so that standard output is one JSON document.
+
+    Raises
+    ------
+    OptionError
+        If nobody is there to answer.
+    """
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        typer.echo(err=True)  # the question has begun the line
+        raise OptionError(
+            "nobody answered, and nothing was changed: without a terminal add --yes, which does "
+            "not ask"
+        ) from None
+    if not agreed:
+        raise typer.Abort

@@ -15,7 +15,9 @@ from pulsar_txn_spark.cli.commands import (
     TopicArgument,
     admin_of,
     components_of,
+    confirm,
     segmented,
+    topology_of,
 )
 from pulsar_txn_spark.cli.output import show
 from pulsar_txn_spark.options import parse_time_ms
@@ -31,7 +33,7 @@ def subscription_list(
 ) -> None:
     """List a topic's subscriptions."""
     components = components_of(option)
-    topology = components.topics.require(segmented(option, name))
+    topology = topology_of(components, option, name)
     names = {
         s for seg in topology.readable for s in components.store.subscriptions.names(seg.ref.id)
     }
@@ -174,11 +176,9 @@ def subscription_reset(
         for line in _owners(moves):
             typer.echo(line, err=True)
         moving = sum(move.before != move.after for move in moves)
-        typer.confirm(
+        confirm(
             f"Reset subscription {subscription_name} of {name} to {to}? The cursor moves in "
-            f"{moving} of {len(moves)} segments",
-            abort=True,
-            err=True,
+            f"{moving} of {len(moves)} segments"
         )
     moves = reset(name, subscription_name, to)
     _show_moves(moves, subscription_name, as_json=as_json)
@@ -234,11 +234,9 @@ def subscription_delete(
             admin.reset_subscription(name, subscription_name, "latest", dry_run=True)
         ):
             typer.echo(line, err=True)
-        typer.confirm(
+        confirm(
             f"Delete subscription {subscription_name} of {name}? What it has not "
-            "read is retained for nobody then",
-            abort=True,
-            err=True,
+            "read is retained for nobody then"
         )
     admin.delete_subscription(name, subscription_name)
     rows = [{"subscription": subscription_name, "state": "deleted"}]

@@ -15,7 +15,7 @@ from pulsar_txn_spark.cli.commands import (
     TopicArgument,
     admin_of,
     components_of,
-    segmented,
+    topology_of,
 )
 from pulsar_txn_spark.cli.output import show
 
@@ -75,7 +75,7 @@ def topic_retention(
     if time is not None or size is not None:
         admin_of(option).set_retention(name, time=time, size=size)
     components = components_of(option)
-    topology = components.topics.require(segmented(option, name))
+    topology = topology_of(components, option, name)
     retention = admin_of(option).topic_retention(name)
     rows = [
         {

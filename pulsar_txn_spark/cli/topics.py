@@ -15,7 +15,10 @@ from pulsar_txn_spark.cli.commands import (
     TopicArgument,
     admin_of,
     components_of,
+    confirm,
     segmented,
+    store_of,
+    topology_of,
 )
 from pulsar_txn_spark.cli.lineage import bar, lineage
 from pulsar_txn_spark.cli.output import readable_bytes, show
@@ -67,6 +70,9 @@ def topic_list(option: OptionPairs = [], as_json: AsJson = False) -> None:
     """
     components = components_of(option)
     rows = [_listed(components, name) for name in components.topics.names()]
+    if not as_json and not rows:  # its name may be misspelt: an embedded one is made then
+        typer.echo(f"there is no topic in the store {store_of(option)}")
+        return
     if not as_json:
         rows = [{**row, "bytes": readable_bytes(row["bytes"])} for row in rows]
     show(
@@ -163,7 +169,7 @@ def _hash(text: str) -> int:
 
 def _describe(name: str, option: Sequence[str], *, as_json: bool) -> None:
     components = components_of(option)
-    topology = components.topics.require(segmented(option, name))
+    topology = topology_of(components, option, name)
     by_id = topology.by_id
     readable = {segment.ref.id for segment in topology.readable}
     rows = []
@@ -223,8 +229,7 @@ def topic_delete(
 ) -> None:
     """Delete a topic with all its data."""
     if not yes:
-        # The question goes to standard error, so that standard output is one JSON document.
-        typer.confirm(f"Delete {name} with all its data?", abort=True, err=True)
+        confirm(f"Delete {name} with all its data?")
     admin_of(option).delete_topic(name)
     rows = [{"topic": str(segmented(option, name)), "state": "deleted"}]
     show(rows, as_json=as_json, title="", columns=["topic", "state"])

@@ -571,6 +571,10 @@ def test_a_reset_and_a_deletion_ask_and_name_the_owner(
         r"belongs to query q, which last committed an acknowledgement \d+ s ago", output
     )
     assert stands(run) == (at(0), "q")
+    unasked = invoke(options, *command)
+    assert isinstance(unasked.exception, OptionError)
+    assert "--yes" in str(unasked.exception)
+    assert stands(run) == (at(0), "q")
     assert invoke(options, *command, answer="y\n").exit_code == 0
     assert stands(run) in ((EARLIEST, ""), None)
 

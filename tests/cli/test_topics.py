@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
-from pulsar_txn_spark.engine.components import open_components
-from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.cli.commands import store_of
+from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.errors import OptionError, TopicNotFoundError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
 from tests.support.command_line import call, listed, screen
@@ -64,6 +67,46 @@ def test_a_topic_is_drawn_also_where_a_segment_has_no_log(option: str, topic: st
     assert f"version {version}" in shown.output
     for part in ("0000-ffff-0", "├─ 0000-7fff-1", "└─ 8000-ffff-2", "planned"):
         assert part in shown.output
+
+
+def test_a_store_without_the_topic_is_named(
+    option: str, redis_path: str, run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert listed(option) == set()
+    shown = CliRunner().invoke(main.app, ["topic", "list", "-o", option])
+    assert (shown.exit_code, shown.output) == (0, f"there is no topic in the store {redis_path}\n")
+    for arguments in (["topic", "describe"], ["topic", "retention"], ["subscription", "list"]):
+        result = CliRunner().invoke(main.app, [*arguments, "flights", "-o", option])
+        assert isinstance(result.exception, TopicNotFoundError)
+        (note,) = result.exception.__notes__
+        assert note == f"The store is {redis_path}"
+    monkeypatch.setenv("PULSAR_TXN_STORE_URL", "redis://me:hunter2@meta:6379/0")
+    assert store_of([]) == "redis://***@meta:6379/0"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_question_that_nobody_answers_names_the_option_that_does_not_ask(
+    option: str, topic: str, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    call("topic", "create", topic, "-o", option)
+    delete = ["pulsar-txn", "topic", "delete", topic, "-o", option]
+    monkeypatch.setattr("sys.argv", delete)
+    stdin = io.StringIO()
+    monkeypatch.setattr(stdin, "isatty", lambda: is_terminal)
+    monkeypatch.setattr("sys.stdin", stdin)
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 1
+    question, *end = errors.getvalue().splitlines()
+    assert question.startswith(f"Delete {topic} with all its data? [y/N]:")
+    if is_terminal:  # it was Ctrl-C or Ctrl-D
+        assert "--yes" not in errors.getvalue()
+    else:
+        (error,) = end
+        assert error.startswith("error: nobody answered, and nothing was changed")
+        assert "--yes" in error
+    assert topic in listed(option)
 
 
 def test_a_question_does_not_end_up_in_the_json(option: str, topic: str) -> None:
