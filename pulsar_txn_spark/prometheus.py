@@ -301,8 +301,9 @@ class MetricsServer(Closing):
         except OSError as error:
             raise OptionError(
                 f"metrics cannot be served at {host}:{port} ({error.strerror or error}): another "
-                "process has the port, or the address is not this machine's. Choose another "
-                "metrics.port (0 = any that is free) or metrics.host"
+                "process has the port, or the address is not this machine's. Choose another port "
+                "(metrics.port or --metrics-port, 0 = any that is free) or address (metrics.host "
+                "or --metrics-host)"
             ) from error
         self.host, self.port = host, self._server.server_port
 

@@ -632,7 +632,8 @@ def test_a_port_that_another_has_is_refused_with_a_way_out(
 ) -> None:
     taken = prometheus.MetricsServer("127.0.0.1", 0)
     try:
-        with pytest.raises(OptionError, match=r"another process has the port.*metrics\.port"):
+        ways = r"another process has the port.*metrics\.port or --metrics-port"
+        with pytest.raises(OptionError, match=ways):
             serve_metrics({"store.path": redis_path}, port=taken.port)
     finally:
         taken.close()

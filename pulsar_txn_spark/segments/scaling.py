@@ -92,9 +92,9 @@ class ScalingPolicy:
         }
         for name, (low, high) in bounds.items():
             if not low <= getattr(self, name) <= high:
+                expected = f"at least {low:g}" if high == float("inf") else f"{low:g} to {high:g}"
                 raise OptionError(
-                    f"{name} of a scaling policy: expected {low:g} to {high:g}, found "
-                    f"{getattr(self, name)}"
+                    f"{name} of a scaling policy: expected {expected}, found {getattr(self, name)}"
                 )
         if 0 < self.skew <= 1:
             raise OptionError(

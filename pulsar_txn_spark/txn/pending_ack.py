@@ -605,10 +605,12 @@ def require_claimed(subscription: str, query: str, answer: CursorAnswer) -> None
             "with a new checkpoint and startingOffsets=subscription"
         )
     if answer.code is Code.OWNED:
+        then = "" if query == CLIENT_OWNER else ", then start with startingOffsets=subscription"
         raise AcknowledgementConflictError(
             f"subscription {subscription!r} belongs to {_party(answer.owner)}, this is "
             f"{_party(query)}: a subscription serves one query (the checkpoint's id), or clients. "
-            "Use another subscription, or reset this one if the other side is gone for good"
+            "Use another subscription. If the other side is gone for good: "
+            f"pulsar-txn subscription reset <topic> {subscription} --to here{then}"
         )
     if answer.code is Code.FENCED and query == CLIENT_OWNER:
         raise taken_over(subscription)

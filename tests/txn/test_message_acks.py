@@ -519,8 +519,9 @@ def test_clients_and_queries_do_not_share_a_subscription(world: World, ask: Ask)
     world.store.subscriptions.claim_cursor(SEGMENT, "sub", "q", 1, EARLIEST)
     with pytest.raises(AcknowledgementConflictError, match="belongs to query q, not to clients"):
         ask(world, txn)
-    with pytest.raises(AcknowledgementConflictError, match="belongs to query q"):
+    with pytest.raises(AcknowledgementConflictError, match="belongs to query q") as caught:
         world.acks.claim(WHERE, EARLIEST)
+    assert str(caught.value).endswith("pulsar-txn subscription reset <topic> sub --to here")
     assert states(world) == "........."
 
 

@@ -346,8 +346,12 @@ def test_a_subscription_belongs_to_one_query_until_it_is_reset(world: World) -> 
     claim(world, "q")
     answer = world.store.subscriptions.claim_cursor(SEGMENT, "sub", "other", 9, P0)
     assert (answer.code, answer.owner) == (Code.OWNED, "q")
-    with pytest.raises(AcknowledgementConflictError, match="belongs to query q"):
+    with pytest.raises(AcknowledgementConflictError, match="belongs to query q") as caught:
         place(world, world.open(), ack(P0, P1, query="other"))
+    assert str(caught.value).endswith(
+        "If the other side is gone for good: pulsar-txn subscription reset <topic> sub --to here, "
+        "then start with startingOffsets=subscription"
+    )
     assert pending(world) == set()
     assert put_cursor(world.store, SEGMENT, "sub", P1).code is Code.OK
     claim(world, "other", source_epoch=2)
