@@ -573,6 +573,11 @@ class Transaction:
 
     # -- the lease -----------------------------------------------------------------------------
 
+    @property
+    def tc(self) -> int | None:
+        """Number of its coordinator; None until it has an id."""
+        return None if self._header.id is None else self._header.id.tc
+
     def beat(self) -> None:
         """Extend the lease."""
         self._components.coordinator.heartbeat(self.id, self._nonce, self.timeout_ms)

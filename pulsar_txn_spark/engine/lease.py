@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from pulsar_txn_spark.errors import (
@@ -28,6 +29,11 @@ class Leased(Protocol):
     """What has a lease."""
 
     timeout_ms: int
+
+    @property
+    def tc(self) -> int | None:
+        """Number of the coordinator that extends it; None if that is not known."""
+        ...
 
     def beat(self) -> None:
         """Extend the lease."""
@@ -77,8 +83,9 @@ class Leases:
     """Extends leases until they are let go, or lost, or nobody has them any more.
 
     A heartbeat that the store does not answer, or refuses, is tried again in the next period. The
-    store may be back, or have room, before the lease is over. The thread ends when it is to extend
-    one, and there is none.
+    store may be back, or have room, before the lease is over. Meanwhile leases of that coordinator
+    stand behind those of others that are due: each of them may take the store's whole timeout. The
+    thread ends when it is to extend one, and there is none.
 
     Parameters
     ----------
@@ -91,6 +98,7 @@ class Leases:
         self._changed = threading.Condition()
         # Weak: a transaction that nobody can end any more must not live for ever.
         self._due: weakref.WeakKeyDictionary[Leased, float] = weakref.WeakKeyDictionary()
+        self._failing: set[int | None] = set()  # coordinators that did not answer last
         self._beating: Leased | None = None
         self._wakes_at = math.inf  # when the thread wakes by itself, while it waits
         self._thread: threading.Thread | None = None
@@ -168,8 +176,9 @@ class Leases:
     def _beat(self, leased: Leased) -> None:
         try:
             leased.beat()
+            self._failing.discard(leased.tc)
         except StoreError:
-            pass  # it may answer, or have room, before the lease is over
+            self._failing.add(leased.tc)  # it may answer, or have room, before the lease is over
         except (TransactionAbortedError, TransactionNotFoundError) as error:
             self.let_go(leased)
             leased.lost(error)
@@ -205,9 +214,10 @@ class Leases:
             # One look, which keeps them alive. One that is dropped in this moment still counts in
             # the registry's length, and is not found there.
             while entries := list(self._due.items()):
-                leased, due = min(entries, key=lambda entry: entry[1])
+                now = self._clock.now()
+                leased, due = min(entries, key=partial(self._turn, now))
                 del entries
-                wait_s = due - self._clock.now()
+                wait_s = due - now
                 if wait_s <= 0:
                     self._due[leased] = self._clock.now() + _period_s(leased)
                     self._beating = leased
@@ -217,6 +227,11 @@ class Leases:
                 self._clock.wait(self._changed, wait_s)
             self._thread = None
             return None
+
+    def _turn(self, now: float, entry: tuple[Leased, float]) -> tuple[float, bool, float]:
+        """Order leases: which is due first, and of those that are due now, failing ones last."""
+        leased, due = entry
+        return max(due, now), leased.tc in self._failing, due
 
 
 def _period_s(leased: Leased) -> float:
@@ -232,6 +247,8 @@ class Lease:
     extend : callable
         Extends it in the store. It does not refer to the owner, or that could not be dropped.
     """
+
+    tc = None
 
     def __init__(self, timeout_ms: int, extend: Callable[[], None]) -> None:
         self.timeout_ms = timeout_ms

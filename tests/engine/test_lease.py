@@ -62,8 +62,9 @@ class ManualClock:
 class Owner:
     """Whose lease is kept: counts the heartbeats, and hears of the loss."""
 
-    def __init__(self, timeout_ms: int = 1_000) -> None:
+    def __init__(self, timeout_ms: int = 1_000, tc: int | None = None) -> None:
         self.timeout_ms = timeout_ms
+        self.tc = tc
         self.beats = 0
         self.heard: list[PulsarTxnError] = []
         self.error: Exception | None = None
@@ -131,6 +132,30 @@ def test_each_lease_is_extended_by_its_own_period(leases: Leases, clock: ManualC
     for _ in range(8):
         clock.pass_by(0.25)
     assert (short.beats, long.beats) == (8, 2)
+
+
+def test_a_lease_does_not_wait_for_all_those_of_a_coordinator_that_does_not_answer(
+    leases: Leases, clock: ManualClock
+) -> None:
+    beats: list[float] = []
+
+    class Answered(Owner):
+        def beat(self) -> None:
+            beats.append(clock.now())
+
+    class Unanswered(Owner):
+        def beat(self) -> None:
+            super().beat()
+            if self.beats == 1:
+                clock._now += 5  # the store's timeout
+                raise StoreUnavailableError("no answer")
+
+    answered, unanswered = Answered(20_000, tc=1), [Unanswered(60_000, tc=0) for _ in range(10)]
+    for owner in (*unanswered, answered):
+        leases.keep(owner)
+    clock.pass_by(5)
+    clock.pass_by(10)
+    assert beats == [5, *range(15, 66, 5)], "it waits for one of them at a time"
 
 
 @pytest.mark.parametrize(

@@ -4901,8 +4901,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LEASE}::test_a_heartbeat_that_fails_is_tried_again_until_the_store_is_back",
         Edit(
             f"{ENGINE}/lease.py",
-            "            pass  # it may answer, or have room, before the lease is over\n",
-            "            self.let_go(leased)\n",
+            "            self._failing.add(leased.tc)  # it may answer, or have room, before",
+            "            self.let_go(leased)  #",
         ),
     ),
     mutation(
@@ -8861,6 +8861,12 @@ MUTATIONS: tuple[Mutation, ...] = (
             "        if self._outcome is not None:\n            # Its commit",
             "        if False:\n            # Its commit",
         ),
+    ),
+    mutation(
+        "a lease waits for all those of a coordinator that does not answer",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_a_lease_does_not_wait_for_all_those_of_a_coordinator_that_does_not_answer",
+        Edit(f"{ENGINE}/lease.py", "leased.tc in self._failing", "False"),
     ),
     mutation(
         "what an interrupt has kept back of a subscription is passed",
