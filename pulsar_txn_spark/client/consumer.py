@@ -276,7 +276,8 @@ class Consumer(Closing):
             with self._state:
                 self._ended(where.segment, intervals, self._late_of(group))
             return
-        redelivery_epoch = self._follow(txn)
+        with self._state:
+            redelivery_epoch = self._redelivery_epoch
         txn.acknowledge(self, where, intervals)
         with self._state:
             late = self._late_of(group)
@@ -329,13 +330,6 @@ class Consumer(Closing):
         with txn.whole():
             self._acknowledge_up_to(received, txn)
 
-    def _follow(self, txn: Transaction) -> int:
-        """Wait for what becomes of a transaction; return the redelivery epoch of this moment."""
-        id_ = txn.id  # the first thing that is done in it begins it, which may take a while
-        with self._state:
-            self._txns[id_] = weakref.ref(txn)
-            return self._redelivery_epoch
-
     def _follows(self, txn: TxnId) -> bool:
         """Tell whether it is still to be heard how a transaction ends; called with the lock.
 
@@ -358,7 +352,8 @@ class Consumer(Closing):
             )
 
     def _acknowledge_up_to(self, message: Message | Received, txn: Transaction) -> None:
-        redelivery_epoch = self._follow(txn)
+        with self._state:
+            redelivery_epoch = self._redelivery_epoch
         delivery = message.delivery
         for where, end in [*delivery.before.items(), (delivery.where, message.position)]:
             last = where == delivery.where
@@ -457,6 +452,11 @@ class Consumer(Closing):
 
     # -- what transactions say -----------------------------------------------------------------
 
+    def follow(self, txn: Transaction) -> None:
+        """Hear that something is going to be acknowledged in a transaction: its end follows."""
+        with self._state:
+            self._txns[txn.id] = weakref.ref(txn)
+
     def committed(self, txn: TxnId) -> None:
         """Hear that a transaction that acknowledged here was committed."""
         with self._state:
@@ -472,14 +472,17 @@ class Consumer(Closing):
     def aborted(self, txn: TxnId) -> None:
         """Hear that a transaction that acknowledged here was aborted: its messages come again."""
         with self._state:
+            if not self._follows(txn):
+                return  # a poll has found it out before
             self._txns.pop(txn, None)
+            self._doubtful.discard(txn)
         self._go_back()
 
     def doubtful(self, txn: TxnId) -> None:
         """Hear that nobody follows a transaction any more: the next poll finds out how it ends."""
         with self._state:
-            self._txns.pop(txn, None)
-            self._doubtful.add(txn)
+            if self._txns.pop(txn, None) is not None:
+                self._doubtful.add(txn)
 
     def _go_back(self) -> None:
         with self._state:

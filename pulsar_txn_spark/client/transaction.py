@@ -48,6 +48,10 @@ BYTES_GATHERED = 512 * 1024
 class Acknowledger(Protocol):
     """A consumer, as far as a transaction has to tell it something. None of it waits."""
 
+    def follow(self, txn: Transaction) -> None:
+        """Hear that something is going to be acknowledged in a transaction: its end follows."""
+        ...
+
     def committed(self, txn: TxnId) -> None:
         """Hear that the transaction was committed."""
         ...
@@ -282,10 +286,12 @@ class Transaction:
 
     def _take_part(self, by: Acknowledger, where: SubscriptionRef) -> None:
         self.require_open()
+        self._guarded(self._header.open)
         # Before the first request: it may take effect although its reply never comes.
         self._acknowledged.add(where.segment)
         self._intents.add(ack_intent(where.segment, where.subscription))
         self._acknowledgers[by] = None
+        by.follow(self)
 
     def require_open(self) -> None:
         """Raise unless something can still be done in it.
@@ -330,7 +336,16 @@ class Transaction:
     def fail(self, error: BaseException) -> None:
         """Note that something that was to be in it is not: it can only be aborted."""
         with self._lock:
-            self._failed = self._failed or error
+            if self._decided is None and self._outcome is None:
+                self._give_up(self._failed or error)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Let it only be aborted: by its owner, or by the lease, which nobody extends any more.
+
+        The error's traceback may keep it alive long after its owner has dropped it.
+        """
+        self._failed = error
+        self._leave()
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -341,19 +356,17 @@ class Transaction:
             self.fail(error)
             raise
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], object]) -> None:
         """Do something, and remember if it failed: a commit without it would not be whole."""
         try:
             action()
         except AcknowledgementConflictError as error:
             # PIP-31: a conflict ends the transaction, so that nobody waits for its lease.
             self._failed = self._conflict = error
-            failed = self._abort_quietly("an acknowledgement conflicted with another one")
-            if failed is not None:
-                add_note(error, f"transaction {self._shown} was not aborted: {failed}")
+            self._abort_behind(error, "an acknowledgement conflicted with another one")
             raise
         except BaseException as error:  # an interrupt, too: rows may be gone with it
-            self._failed = error
+            self._give_up(error)
             raise
 
     def _hand_over(self) -> None:
@@ -446,10 +459,11 @@ class Transaction:
         if self._failed is None or self._decided is not None or self._lost is not None:
             self.require_open()
         else:
-            self._abort_quietly("something in it had failed")
+            left = self._abort_quietly("something in it had failed")
+            end = "it was aborted" if left is None else f"it was not aborted either ({left})"
             raise TransactionAbortedError(
                 f"transaction {self._shown} could not be committed, because something in it failed "
-                f"before ({_named(self._failed)}); it was aborted. Do its work again in a new one"
+                f"before ({_named(self._failed)}); {end}. Do its work again in a new one"
             ) from self._failed
         try:
             self._finish_writing()
@@ -465,9 +479,9 @@ class Transaction:
             self._note(TxnState.ABORTED)
             raise self._aborted_by_others(error) from error
         except BaseException as error:
-            self._failed = error
+            self._give_up(error)
             if isinstance(error, Exception):  # an interrupt does not wait for the store
-                self._abort_quietly("its rows could not be flushed")
+                self._abort_behind(error, "its rows could not be flushed")
             raise
         outcome = Outcome(
             winners=winners_of(self._written),
@@ -515,7 +529,7 @@ class Transaction:
         except TransactionConflictError:
             self._note(TxnState.COMMITTED)
             raise
-        except PulsarTxnError:
+        except BaseException:  # an interrupt, too: nobody waits for more than its lease
             self._leave()
             raise
         self._note(TxnState.ABORTED)
@@ -527,6 +541,12 @@ class Transaction:
         except PulsarTxnError as error:
             return error
         return None
+
+    def _abort_behind(self, error: BaseException, cause: str) -> None:
+        """Abort where an error is on its way, which says so if that did not work."""
+        failed = self._abort_quietly(cause)
+        if failed is not None:
+            add_note(error, f"transaction {self._shown} was not aborted: {failed}")
 
     def _note(self, decided: TxnState) -> None:
         if self._decided is not None:
@@ -629,6 +649,4 @@ class Transaction:
                     self._leave()
                     raise
                 return
-            failed = self._abort_quietly("an exception left its block")
-            if failed is not None:
-                add_note(error, f"transaction {self._shown} was not aborted: {failed}")
+            self._abort_behind(error, "an exception left its block")

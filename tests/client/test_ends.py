@@ -27,6 +27,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.store.records import Code, TxnAnswer, TxnId, TxnState
 from pulsar_txn_spark.store.redis.merged import RedisMergedSteps
 from pulsar_txn_spark.store.redis.transactions import RedisTransactionStore
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from tests.client.test_client import Service, drained, flushed, nothing_comes, service, take, texts
 from tests.support.scenario import Loss, keys_of
 
@@ -124,7 +125,7 @@ def test_no_lease_is_extended_for_a_block_whose_commit_was_interrupted(service: 
     _, consumer, txn = acknowledged_in(service)
     assert txn in service.client._leases._due
     with (
-        mock.patch.object(transaction_module, "as_batch", side_effect=KeyboardInterrupt),
+        mock.patch.object(TransactionCoordinator, "commit", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
         txn,
     ):
@@ -132,6 +133,91 @@ def test_no_lease_is_extended_for_a_block_whose_commit_was_interrupted(service: 
     assert txn not in service.client._leases._due
     service.expire(txn)
     assert texts(consumer, 1) == ["a"]
+
+
+def fail_flush(txn: client.Transaction) -> None:
+    with (
+        mock.patch.object(transaction_module, "as_batch", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        txn.flush()
+
+
+def fail_commit(txn: client.Transaction) -> None:
+    with (
+        mock.patch.object(transaction_module, "as_batch", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        txn.commit()
+
+
+def fail_abort(txn: client.Transaction) -> None:
+    with (
+        mock.patch.object(TransactionCoordinator, "end_txn", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        txn.abort()
+
+
+def fail_elsewhere(txn: client.Transaction) -> None:
+    txn.fail(ValueError("something was not sent"))
+
+
+@pytest.mark.parametrize("failure", [fail_flush, fail_commit, fail_abort, fail_elsewhere])
+def test_nobody_waits_for_a_failed_transaction_longer_than_its_lease(
+    service: Service, failure: Callable[[client.Transaction], None]
+) -> None:
+    topic, consumer, txn = acknowledged_in(service)
+    service.send(topic, "c")
+    assert texts(consumer, 1) == ["c"]
+    assert txn in service.client._leases._due
+    failure(txn)
+    # It may be dropped now, and yet be alive: the error's traceback refers to it.
+    assert txn not in service.client._leases._due
+    assert nothing_comes(consumer)
+    service.expire(txn)
+    assert texts(consumer, 2) == ["a", "c"]
+    txn.abort()
+    assert nothing_comes(consumer), "it has heard of that before"
+
+
+def test_a_commit_without_an_answer_keeps_its_lease_whatever_is_refused_behind_it(
+    service: Service,
+) -> None:
+    topic, consumer, txn = acknowledged_in(service)
+    service.send(topic, "c")
+    [c] = take(consumer, 1)
+    service.lose(always={"txn_commit": Loss.REQUEST})
+    with pytest.raises(CommitStateUnknownError):
+        txn.commit()
+    service.mend()
+    with pytest.raises(TransactionConflictError, match="its commit was begun"):
+        consumer.acknowledge(c, txn)
+    assert txn in service.client._leases._due
+    txn.commit()
+    assert service.visible(topic) == ["a", "c", "b"]
+
+
+def test_a_commit_that_is_refused_says_if_its_transaction_could_not_be_aborted(
+    service: Service,
+) -> None:
+    _, producer, failed = flushed(service)
+    unsent = service.client.new_txn()
+    producer.send("b", txn=unsent)
+    unsent.flush()
+    producer.send("c", txn=unsent)
+    failed.fail(ValueError("something was not sent"))
+    service.lose(always={"txn_end": Loss.REQUEST})
+    with pytest.raises(TransactionAbortedError, match="it was not aborted either"):
+        failed.commit()
+    with (
+        mock.patch.object(transaction_module, "as_batch", side_effect=ValueError("of another")),
+        pytest.raises(ValueError, match="of another") as caught,
+    ):
+        unsent.commit()
+    assert "was not aborted" in caught.value.__notes__[0]
+    service.mend()
+    assert (failed.status(), unsent.status()) == (TxnStatus.OPEN, TxnStatus.OPEN)
 
 
 @pytest.mark.parametrize(

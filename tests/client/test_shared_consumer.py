@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,11 @@ import pytest
 
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
-from pulsar_txn_spark.errors import ReceiveTimeoutError
+from pulsar_txn_spark.errors import (
+    AcknowledgementConflictError,
+    ReceiveTimeoutError,
+    TransactionConflictError,
+)
 from tests.client.test_aio import service
 from tests.client.test_client import Service, drained
 
@@ -157,6 +162,25 @@ def test_a_cumulative_acknowledgement_passes_over_parents_that_retention_has_del
             consumer.acknowledge_cumulative(last, txn)
     with service.client.consumer(topic, "s") as consumer:
         assert drained(consumer) == []
+
+
+def test_a_refused_acknowledgement_makes_nothing_come_again(service: Service) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2")
+    with service.client.consumer(topic, "s") as consumer:
+        old = [consumer.receive(0) for _ in range(2)]
+        consumer.redeliver_unacknowledged()
+        first, second = consumer.receive(0), consumer.receive(0)
+        with pytest.raises(AcknowledgementConflictError, match="went back to its cursor"):
+            consumer.acknowledge_cumulative(old[0])
+        with service.client.new_txn() as txn:
+            consumer.acknowledge(first, txn)
+        with pytest.raises(TransactionConflictError):
+            consumer.acknowledge(second, txn)
+        del txn
+        gc.collect()
+        assert drained(consumer) == []
+        consumer.acknowledge_cumulative(second)
 
 
 def test_a_timeout_holds_while_another_thread_waits_for_a_message(

@@ -516,8 +516,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_conflict_of_acknowledgements_ends_its_transaction_at_once",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            'failed = self._abort_quietly("an acknowledgement conflicted with another one")',
-            "failed = None",
+            'self._abort_behind(error, "an acknowledgement conflicted with another one")',
+            "pass",
         ),
     ),
     mutation(
@@ -4710,8 +4710,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_what_an_aborted_transaction_acknowledged_comes_again_in_order",
         Edit(
             f"{CLIENT_CODE}/consumer.py",
-            "            self._txns.pop(txn, None)\n        self._go_back()\n",
-            "            self._txns.pop(txn, None)\n",
+            "            self._doubtful.discard(txn)\n        self._go_back()\n",
+            "            self._doubtful.discard(txn)\n",
         ),
     ),
     mutation(
@@ -4770,7 +4770,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_transaction_in_which_something_failed_cannot_be_committed",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            "            self._failed = error\n            raise\n\n    def _hand_over",
+            "            self._give_up(error)\n            raise\n\n    def _hand_over",
             "            raise\n\n    def _hand_over",
         ),
     ),
@@ -8860,6 +8860,48 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{CLIENT_CODE}/transaction.py",
             "        if self._outcome is not None:\n            # Its commit",
             "        if False:\n            # Its commit",
+        ),
+    ),
+    mutation(
+        "client: the lease of a transaction in which something failed is extended",
+        "nobody waits for a transaction that nobody can commit",
+        f"{CLIENT_ENDS}::test_nobody_waits_for_a_failed_transaction_longer_than_its_lease[fail_flush]",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "        self._failed = error\n        self._leave()\n",
+            "        self._failed = error\n",
+        ),
+    ),
+    mutation(
+        "client: what is refused behind an unknown commit ends its lease",
+        "INV-11",
+        f"{CLIENT_ENDS}"
+        "::test_a_commit_without_an_answer_keeps_its_lease_whatever_is_refused_behind_it",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "            if self._decided is None and self._outcome is None:\n",
+            "            if True:\n",
+        ),
+    ),
+    mutation(
+        "client: an abort that a poll has found out takes the consumer back once more",
+        "INV-9",
+        f"{CLIENT_ENDS}::test_nobody_waits_for_a_failed_transaction_longer_than_its_lease[fail_flush]",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            if not self._follows(txn):\n                return  # a poll",
+            "            if False:\n                return  # a poll",
+        ),
+    ),
+    mutation(
+        "client: an acknowledgement that was refused takes the consumer back",
+        "INV-9",
+        f"{SHARED}::test_a_refused_acknowledgement_makes_nothing_come_again",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "        self.require_open()\n        self._guarded(self._header.open)\n",
+            "        by.follow(self)\n"
+            "        self.require_open()\n        self._guarded(self._header.open)\n",
         ),
     ),
     mutation(
