@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.store.ack_ranges import AckInterval
@@ -40,6 +40,10 @@ class Claims:
     def drop(self, txn: TxnId) -> list[AckInterval]:
         """Forget a transaction, and return what it held."""
         return self._intervals.pop(txn, [])
+
+    def holders(self) -> Iterator[TxnId]:
+        """Yield the transactions that hold something."""
+        return (txn for txn in self._intervals if txn is not None)
 
     def contains(self, message: MessagePosition) -> bool:
         """Tell whether a message is claimed."""

@@ -275,6 +275,7 @@ class Consumer(Closing):
                     self._doubtful.update(self._acks.left_open)
             with self._state:
                 self._ended(where.segment, intervals, self._late_of(group))
+            self._components.sweeps.trigger()
             return
         with self._state:
             redelivery_epoch = self._redelivery_epoch
@@ -506,11 +507,21 @@ class Consumer(Closing):
             for txn in dropped:
                 del self._txns[txn]
             self._doubtful |= dropped
-            doubtful = list(self._doubtful)
-        for txn in doubtful:
+            doubtful = set(self._doubtful)
+            # Acknowledgements without a transaction that were under way when this was read.
+            under_way = {
+                holder
+                for claims in self._claims.values()
+                for holder in claims.holders()
+                if not self._follows(holder)
+            }
+        for txn in doubtful | under_way:
             header = self._components.store.transactions.read(txn)
             undecided = header is not None and header.state is TxnState.OPEN
             if undecided and not self._components.coordinator.complete_on_behalf([txn], set()):
+                continue
+            if txn in under_way and header is not None and header.state is TxnState.COMMITTED:
+                self.committed(txn)
                 continue
             with self._state:
                 self._doubtful.discard(txn)

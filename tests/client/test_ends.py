@@ -79,6 +79,19 @@ def test_a_message_whose_acknowledgement_was_lost_comes_again(service: Service) 
     assert texts(consumer, 1) == ["a"]
 
 
+def test_acknowledgements_without_a_transaction_have_their_headers_swept(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+    consumer = service.client.consumer(topic, "s")
+    message = consumer.receive(timeout_ms=5_000)
+    triggered: list[bool] = []
+    monkeypatch.setattr(service.run.sweeps, "trigger", lambda: triggered.append(True))
+    consumer.acknowledge(message)
+    assert triggered
+
+
 def test_what_was_acknowledged_unheard_does_not_come_again(service: Service) -> None:
     topic = service.topic()
     service.send(topic, "a", "b")

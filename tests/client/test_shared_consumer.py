@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from pulsar_txn_spark.client.consumer import Consumer
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.errors import (
     AcknowledgementConflictError,
     ReceiveTimeoutError,
+    StoreFullError,
     TransactionConflictError,
 )
+from pulsar_txn_spark.txn import pending_ack
+from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from tests.client.test_aio import service
 from tests.client.test_client import Service, drained
 
@@ -181,6 +185,59 @@ def test_a_refused_acknowledgement_makes_nothing_come_again(service: Service) ->
         gc.collect()
         assert drained(consumer) == []
         consumer.acknowledge_cumulative(second)
+
+
+@pytest.fixture
+def back_meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what lets a consumer go back while a plain acknowledgement is under way."""
+
+    def arrange(consumer: Consumer, expected: list[str], error: Exception | None = None) -> None:
+        place = MetadataPendingAckStore._place_normal
+        chunks: list[None] = []
+
+        def slowly(acks: MetadataPendingAckStore, *args: Any) -> Any:
+            chunks.append(None)
+            if len(chunks) == 2 and error is not None:
+                raise error
+            dropped = place(acks, *args)
+            if len(chunks) == 1:
+                consumer.redeliver_unacknowledged()
+                assert drained(consumer) == expected
+            return dropped
+
+        monkeypatch.setattr(MetadataPendingAckStore, "_place_normal", slowly)
+        monkeypatch.setattr(pending_ack, "_INTERVALS_PER_STEP", 2)
+
+    return arrange
+
+
+def test_what_a_plain_acknowledgement_had_locked_comes_again_if_it_is_refused(
+    service: Service, back_meanwhile: Callable[..., None]
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3", "4")
+    with service.client.consumer(topic, "s") as consumer:
+        messages = [consumer.receive(0) for _ in range(4)]
+        back_meanwhile(consumer, ["3", "4"], StoreFullError("no room"))
+        with pytest.raises(StoreFullError):
+            consumer.acknowledge(messages)
+        assert drained(consumer) == ["1", "2", "3", "4"]
+
+
+def test_a_plain_acknowledgement_that_is_under_way_makes_nothing_come_again(
+    service: Service, back_meanwhile: Callable[..., None]
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3", "4")
+    with service.client.consumer(topic, "s") as consumer:
+        messages = [consumer.receive(0) for _ in range(4)]
+        back_meanwhile(consumer, ["3", "4"])
+        consumer.acknowledge(messages[:2])
+        assert drained(consumer) == []
+        assert not any(list(claims.holders()) for claims in consumer._claims.values())
+        consumer.acknowledge_cumulative(messages[3].message_id)
+    with service.client.consumer(topic, "s") as consumer:
+        assert drained(consumer) == []
 
 
 def test_a_timeout_holds_while_another_thread_waits_for_a_message(

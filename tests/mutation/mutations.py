@@ -8905,6 +8905,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "client: what a refused plain acknowledgement had locked never comes again",
+        "INV-9",
+        f"{SHARED}::test_what_a_plain_acknowledgement_had_locked_comes_again_if_it_is_refused",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "                if not self._follows(holder)\n",
+            "                if False\n",
+        ),
+    ),
+    mutation(
+        "client: a plain acknowledgement that was under way takes the consumer back",
+        "INV-9",
+        f"{SHARED}::test_a_plain_acknowledgement_that_is_under_way_makes_nothing_come_again",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            if txn in under_way and",
+            "            if False and",
+        ),
+    ),
+    mutation(
         "a lease waits for all those of a coordinator that does not answer",
         "a lease is extended while its owner lives",
         f"{LEASE}::test_a_lease_does_not_wait_for_all_those_of_a_coordinator_that_does_not_answer",
