@@ -864,6 +864,26 @@ def test_a_cumulative_acknowledgement_passes_over_a_parent_that_was_deleted_mean
         assert drained(after) == []
 
 
+def test_a_message_of_a_segment_that_was_deleted_meanwhile_is_acknowledged_already(
+    service: Service,
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a")
+    consumer = service.client.consumer(topic, "s")
+    [a] = take(consumer, 1)
+    consumer.acknowledge(a)
+    service.split(topic)
+    assert nothing_comes(consumer)
+    parent = service.run.topics.require(TopicName.parse(topic)).segments[0]
+    assert parent.sealed_at is not None
+    handed_over = service.run.store.subscriptions.names(parent.ref.id)
+    answer = service.run.store.segments.retire(parent.ref.id, parent.sealed_at, handed_over)
+    assert answer.code is Code.OK
+    consumer.acknowledge(a)
+    with pytest.raises(AcknowledgementConflictError, match="is acknowledged already"):
+        consumer.acknowledge(a, service.client.new_txn())
+
+
 @pytest.mark.parametrize(
     "request_name, number", [("claim_cursor", 1), ("read_acks", 1), ("read_acks", 2)]
 )

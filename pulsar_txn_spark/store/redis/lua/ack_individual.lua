@@ -16,11 +16,14 @@
 --    {seq, 'MISFIT', end}                it is so in part: readers do not agree on what is visible
 --    {seq, 'FULL', number of ranges}
 --    and what _acknowledging.lua answers
+local normal = ARGV[9] == 'normal'
+if retired then -- a segment goes when all subscriptions have acknowledged it
+  return normal and {seq, 'OK'} or {seq, 'DELETED', ARGV[#ARGV]}
+end
 local refused, cursor = refusal(ARGV[8])
 if refused then
   return refused
 end
-local normal = ARGV[9] == 'normal'
 local wanted, dropped = {}, {}
 -- What starts at the cursor is always taken, as it is the way out of FULL; neighbours count once.
 local added, reach = 0, cursor.position
