@@ -137,6 +137,9 @@ class Producer(Closing):
             if last is not None and last != self._raised.get(place):
                 self._components.store.segments.raise_high(written_segment.segment.id, last)
                 self._raised[place] = last
+        if self._writers.has_moved:
+            # The message has its receipt: what they have left behind is of use to nobody.
+            self._let_go()
 
     def flush(self) -> None:
         """Wait until all that was sent in open transactions lies in the log, still invisible.

@@ -210,6 +210,11 @@ class TopicWriters(Closing):
         return [written for output in self._outputs.values() for written in output.written()]
 
     @property
+    def has_moved(self) -> bool:
+        """Whether rows had to go elsewhere. How often, and what they left, is kept to the end."""
+        return any(output.has_moved for output in self._outputs.values())
+
+    @property
     def is_open(self) -> bool:
         """Whether a writer is open. It waits for nothing, so that a finalizer may ask."""
         return not self._closed and any(output.is_open for output in self._outputs.values())
@@ -365,6 +370,10 @@ class _Output:
     def written(self) -> list[Written]:
         """Return what counts of all writers, those included that were left."""
         return [*self._left, *(opened.written() for opened in self._open.values())]
+
+    @property
+    def has_moved(self) -> bool:
+        return self._topology_generation > 0
 
     @property
     def is_open(self) -> bool:

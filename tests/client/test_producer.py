@@ -16,6 +16,7 @@ import redis
 from pulsar_txn_spark.backends.embedded.log import _EmbeddedWriter
 from pulsar_txn_spark.client import Producer, Transaction
 from pulsar_txn_spark.client.transaction import BYTES_GATHERED
+from pulsar_txn_spark.engine import topic_writers
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import (
     AlreadyClosedError,
@@ -25,6 +26,8 @@ from pulsar_txn_spark.errors import (
     UnverifiedReceiptError,
 )
 from pulsar_txn_spark.segments.log import Receipt
+from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import hash_of
 from tests.client.test_client import Service
 from tests.engine.test_lease import ManualClock, thread_of
 from tests.segments.test_changes import forget
@@ -176,6 +179,22 @@ def test_a_message_whose_fate_the_log_does_not_tell_does_not_go_to_the_children_
             producer.send("b")
     producer.send("c")
     assert service.visible(topic) == ["a", "b", "c"]
+
+
+def test_a_producer_may_live_through_any_number_of_splits(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_writers, "_MOST_CHANGES", 1)
+    topic = service.topic()
+    name = TopicName.parse(topic)
+    producer = service.client.producer(topic)
+    for value in "abcd":
+        producer.send(value, key="k")
+        active = service.run.topics.require(name).active
+        [owner] = [s for s in active if s.hash_start <= hash_of(b"k") <= s.hash_end]
+        service.run.topics.changes.split(name, owner.descriptor)
+        assert not any(o._left for o in getattr(producer._writers, "_outputs", {}).values())
+    assert service.visible(topic) == list("abcd")
 
 
 # -- the end -------------------------------------------------------------------------------------
