@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pulsar_txn_spark.backports import Self
 from pulsar_txn_spark.client import session
@@ -71,7 +71,7 @@ async def connect(
     """
     if threads < 1:
         raise OptionError(f"threads: expected at least 1, found {threads}")
-    pool = _Threads(threads, "pulsar-txn-client")
+    pool = _Threads(threads, "pulsar-txn-client", "the client is closed: connect anew")
     try:
         client = await pool.run(partial(session.connect, options))
     except BaseException:
@@ -83,7 +83,8 @@ async def connect(
 class _Threads:
     """Threads that make the calls of one client, or of one consumer."""
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, is_closed: str) -> None:
+        self._is_closed = is_closed
         self._pool = ThreadPoolExecutor(count, name)
         self._pid = os.getpid()
         self._closed = False
@@ -96,7 +97,7 @@ class _Threads:
         AlreadyClosedError
         """
         if self._closed:
-            raise AlreadyClosedError("the client is closed: connect anew")
+            raise AlreadyClosedError(self._is_closed)
         if os.getpid() != self._pid:
             raise AlreadyClosedError(
                 f"the client was opened in process {self._pid}, this is {os.getpid()}: a fork has "
@@ -166,11 +167,12 @@ class AsyncClient(_AsyncClosing):
 
     async def close(self) -> None:
         """Abort open transactions, and close producers and consumers; idempotent."""
-        consumers = list(self._consumers)
-        for consumer in consumers:
-            await consumer.close()
+        for consumer in list(self._consumers):
+            consumer.stop()
         self._pool.close()
-        await asyncio.shield(asyncio.to_thread(self._client.close))
+        # Begun before anything is awaited: it goes on if its task is cancelled.
+        closing = asyncio.get_running_loop().run_in_executor(None, self._client.close)
+        await asyncio.shield(closing)
 
 
 class AsyncTransaction:
@@ -264,7 +266,7 @@ class AsyncTransaction:
         """
         before = self._begun
         if before is None or before.done():
-            begun = self._pool.begin(call)
+            begun = self._begin(call)
         else:
             begun = asyncio.ensure_future(self._after(before, call))
         self._begun = begun
@@ -273,7 +275,14 @@ class AsyncTransaction:
 
     async def _after(self, before: asyncio.Future[None], call: Callable[[], None]) -> None:
         await asyncio.wait({before})
-        await self._pool.begin(call)
+        await self._begin(call)
+
+    def _begin(self, call: Callable[[], None]) -> asyncio.Future[None]:
+        try:
+            return self._pool.begin(call)
+        except RuntimeError as error:  # no thread could be started
+            self._txn.fail(error)  # what was queued is gone with the call
+            raise
 
     async def __aenter__(self) -> Self:
         return self
@@ -299,8 +308,8 @@ class AsyncTransaction:
         await self._in_turn(end)
 
 
-def _noted(call: asyncio.Future[None]) -> None:
-    """Spare the log an error that nobody awaits any more: the transaction knows of it."""
+def _noted(call: asyncio.Future[Any]) -> None:
+    """Spare the log an error that nobody awaits any more: whoever comes next hears of it."""
     if not call.cancelled():
         call.exception()
 
@@ -351,7 +360,8 @@ class AsyncConsumer(_AsyncClosing):
     def __init__(self, consumer: Consumer, pool: _Threads) -> None:
         self._consumer = consumer
         self._pool = pool
-        self._thread = _Threads(1, "pulsar-txn-consumer")
+        is_closed = f"the consumer of subscription {self.subscription!r} is closed: subscribe again"
+        self._thread = _Threads(1, "pulsar-txn-consumer", is_closed)
         self._receive_lock = asyncio.Lock()
         self._receiving: asyncio.Future[Message] | None = None
 
@@ -391,6 +401,7 @@ class AsyncConsumer(_AsyncClosing):
                     started = True
                     wait_ms = round(min(left_s * 1000, _LONGEST_RECEIVE_MS))
                     self._receiving = self._thread.begin(partial(self._consumer.receive, wait_ms))
+                    self._receiving.add_done_callback(_noted)
                 elif timeout_ms is not None:
                     longest_s = left_s
                 await asyncio.wait({self._receiving}, timeout=longest_s)
@@ -460,7 +471,11 @@ class AsyncConsumer(_AsyncClosing):
         """Go back to the cursor; see :meth:`Consumer.redeliver_unacknowledged`."""
         await self._pool.run(self._consumer.redeliver_unacknowledged)
 
+    def stop(self) -> None:
+        """Begin to receive nothing more; :meth:`AsyncClient.close` calls it."""
+        self._thread.close()
+
     async def close(self) -> None:
         """Close it; what is not acknowledged comes again to the next consumer. Idempotent."""
-        self._thread.close()
+        self.stop()
         await asyncio.shield(asyncio.to_thread(self._consumer.close))

@@ -518,6 +518,113 @@ def test_closing_the_client_closes_its_consumers(run: Run, service: Service) -> 
     run(scenario)
 
 
+def test_a_closing_that_is_cancelled_goes_on(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    ended = threading.Event()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer, producer = await client.consumer(topic, "s"), await client.producer(topic)
+        txn = client.new_txn()
+        await producer.send("a", txn=txn)
+        await txn.flush()
+        close = client._client.close
+
+        def close_it() -> None:
+            close()
+            ended.set()
+
+        monkeypatch.setattr(client._client, "close", close_it)
+        closing = asyncio.ensure_future(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert await asyncio.to_thread(ended.wait, PATIENCE_S / 2)
+        assert consumer._consumer._closed
+        assert txn.ended
+
+    run(scenario)
+
+
+def test_a_consumer_that_is_closed_says_so_and_not_that_its_client_is(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        await consumer.close()
+        with pytest.raises(AlreadyClosedError, match="subscription 's' is closed: subscribe again"):
+            await consumer.receive()
+
+    run(scenario)
+
+
+def test_a_task_that_is_cancelled_while_it_iterates_leaves_no_error_to_the_log(
+    run: Run, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+
+        async def iterate() -> None:
+            async for _ in consumer:
+                pass
+
+        iterating = asyncio.ensure_future(iterate())
+        await asyncio.sleep(0)
+        assert consumer._receiving is not None
+        iterating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await iterating
+        await consumer.close()
+        await asyncio.wait({consumer._receiving})
+
+    run(scenario)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def no_thread(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_no_thread_could_be_started_for_is_missed_by_the_commit(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        txn = client.new_txn()
+        go_on = threading.Event()
+        if waits:
+            monkeypatch.setattr(txn._txn, "flush", partial(hold, go_on))
+            before = asyncio.ensure_future(txn.flush())
+            await asyncio.sleep(0)
+        await producer.send("a", txn=txn)
+        with monkeypatch.context() as patch:
+            patch.setattr(ThreadPoolExecutor, "submit", no_thread)
+            flushing = asyncio.ensure_future(txn.flush())
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(RuntimeError, match="can't start"):
+                await flushing
+        if waits:
+            await before
+        with pytest.raises(TransactionConflictError, match="can't start"):
+            await producer.send("b", txn=txn)
+        with pytest.raises(TransactionAbortedError, match="can't start"):
+            await txn.commit()
+
+    run(scenario)
+    assert service.visible(topic) == []
+
+
 def test_options_are_checked_before_anything_is_connected() -> None:
     with pytest.raises(OptionError, match="threads"):
         asyncio.run(aio.connect(threads=0))

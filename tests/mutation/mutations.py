@@ -8931,6 +8931,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{ENGINE}/lease.py", "leased.tc in self._failing", "False"),
     ),
     mutation(
+        "aio: a transaction is committed without what no thread could be started for",
+        "INV-7",
+        "tests/client/test_aio.py"
+        "::test_what_no_thread_could_be_started_for_is_missed_by_the_commit[False]",
+        Edit(
+            f"{CLIENT_CODE}/aio.py",
+            "            self._txn.fail(error)  # what was queued",
+            "            pass  # what was queued",
+        ),
+    ),
+    mutation(
         "what an interrupt has kept back of a subscription is passed",
         "INV-9",
         f"{CLIENT_ENDS}::test_what_an_interrupt_has_kept_back_comes_again",
