@@ -250,8 +250,9 @@ class Consumer(Closing):
             Without a transaction, if the store does not answer: acknowledge again.
         StoreError, AlreadyClosedError
         """
-        requested = [message] if isinstance(message, Message | MessageId) else list(message)
-        messages = self._own(requested, txn)
+        if isinstance(message, MessageId) or not isinstance(message, Iterable):
+            message = [message]
+        messages = self._own(message, txn)
         by_segment: dict[SubscriptionRef, list[Message | Received]] = {}
         for received in messages:
             by_segment.setdefault(received.delivery.where, []).append(received)

@@ -40,6 +40,14 @@ def connect(options: Mapping[str, str] | None = None) -> Client:
     return Client(open_components(parsed), parsed.domains)
 
 
+def _lease_ms(timeout_ms: object) -> int:
+    if isinstance(timeout_ms, int) and LEASE_MS.least <= timeout_ms <= LEASE_MS.most:
+        return timeout_ms
+    raise OptionError(
+        f"timeout_ms: expected {LEASE_MS.least} to {LEASE_MS.most}, found {timeout_ms!r}"
+    )
+
+
 class Client(Closing):
     """Makes transactions, producers and consumers; close it, or use it as a context manager.
 
@@ -72,11 +80,7 @@ class Client(Closing):
         AlreadyClosedError
         """
         self._require(None)
-        if not LEASE_MS.least <= timeout_ms <= LEASE_MS.most:
-            raise OptionError(
-                f"timeout_ms: expected {LEASE_MS.least} to {LEASE_MS.most}, found {timeout_ms}"
-            )
-        txn = Transaction(self._components, self._leases, timeout_ms, self._owner)
+        txn = Transaction(self._components, self._leases, _lease_ms(timeout_ms), self._owner)
         with self._lock:
             self._txns.add(txn)
         return txn

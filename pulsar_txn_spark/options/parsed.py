@@ -102,6 +102,11 @@ class Options:
     """
 
     def __init__(self, raw: Mapping[str, str], use: Use) -> None:
+        if not isinstance(raw, Mapping):
+            raise OptionError(
+                "options: expected a mapping of names to texts, such as "
+                f"{{'store.url': 'redis://…'}}, found {type(raw).__name__}"
+            )
         for key, value in raw.items():
             if value is None:
                 raise OptionError(

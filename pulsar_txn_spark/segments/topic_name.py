@@ -123,6 +123,10 @@ class TopicName(NamedTuple):
         OptionError
             If the text is no topic name, or one of a third domain.
         """
+        if not isinstance(text, str):
+            raise OptionError(
+                f"topic: expected a name such as topic://tenant/namespace/name, found {text!r}"
+            )
         domain, separator, path = text.rpartition("://")
         if separator and domain not in DOMAINS:
             raise OptionError(

@@ -1399,9 +1399,17 @@ def test_bad_arguments_are_refused_before_anything_is_sent(service: Service) -> 
         service.client.consumer([topic, topic], "s")
     with pytest.raises(OptionError, match=r"unknown option 'store\.pth'"):
         client.connect({"store.pth": "x"})
+    with pytest.raises(OptionError, match="options: expected a mapping"):
+        client.connect("orders-store")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"topic: expected a name such as .*found \['orders'\]"):
+        service.client.producer(["orders"])  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"timeout_ms: expected 1000 to .*found '1m'"):
+        service.client.new_txn("1m")  # type: ignore[arg-type]
     consumer = service.client.consumer(topic, "s")
     with pytest.raises(OptionError, match="at least 0"):
         consumer.receive(timeout_ms=-1)
+    with pytest.raises(OptionError, match=r"message: expected one .*found None"):
+        consumer.acknowledge(None)  # type: ignore[arg-type]
     assert service.visible(topic) == []
 
 
