@@ -223,7 +223,7 @@ class MetadataPendingAckStore:
         -------
         list of AckRequest
             Those placed. Not among them is what another transaction of the same micro-batch (to
-            another sink) has acknowledged already.
+            another sink) has acknowledged already. Nor is what was in a segment that was deleted.
 
         Raises
         ------
@@ -269,6 +269,10 @@ class MetadataPendingAckStore:
         for _ in range(_COMPLETION_ROUNDS):
             if answer.code is Code.OK:
                 return True
+            # The rows were read, and nobody can read them again. Whether this transaction is alive
+            # still, its header says: the intent was recorded there, and the decision comes.
+            if answer.code is Code.DELETED:
+                return False
             if answer.code is Code.CURSOR and (
                 (catches_up and _has_passed(ack, answer)) or _acknowledged_before(ack, answer)
             ):
@@ -278,7 +282,8 @@ class MetadataPendingAckStore:
                 claim = self._store.subscriptions.claim_cursor(
                     ack.segment, ack.subscription, ack.query, ack.source_epoch, ack.start
                 )
-                require_claimed(ack.subscription, ack.query, claim)
+                if claim.code is not Code.DELETED:  # else the next answer says so, too
+                    require_claimed(ack.subscription, ack.query, claim)
             elif answer.code is Code.PENDING:
                 holders = _holders(answer)
                 completed = self._coordinator.complete_on_behalf(holders, missing)

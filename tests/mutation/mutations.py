@@ -1804,6 +1804,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a deleted segment blocks who has read it",
+        "INV-9",
+        f"{ACKS}::test_rows_of_a_deleted_segment_need_no_acknowledgement",
+        Edit(f"{LUA}/ack_place.lua", "if retired then\n", "if false then\n"),
+    ),
+    mutation(
+        "a segment that is deleted before it is claimed is lost",
+        "INV-9",
+        f"{ACKS}::test_a_segment_that_is_deleted_before_it_is_claimed_needs_no_acknowledgement",
+        Edit(f"{TXN}/pending_ack.py", "if claim.code is not Code.DELETED:", "if True:"),
+    ),
+    mutation(
         "a second range of one transaction is taken for the first",
         "INV-9",
         f"{ACKS}::test_a_range_is_placed_at_the_cursor_alone",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pulsar_txn_spark.errors import (
@@ -15,7 +17,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.ack_ranges import ACK_TRANSITIONS, AckEvent, AckResult, AckState
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
-from pulsar_txn_spark.store.records import AckRequest, Code, Cursor, EndedBy, TxnState
+from pulsar_txn_spark.store.records import AckRequest, Code, Cursor, CursorAnswer, EndedBy, TxnState
 from pulsar_txn_spark.txn.participants import ack_intent
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Txn, World, ack, put_cursor
 
@@ -132,6 +134,46 @@ def test_a_closed_segment_takes_no_acknowledgement_of_an_older_transaction(world
     with pytest.raises(TransactionConflictError, match="closed"):
         place(world, txn, ack(P0, P1))
     assert pending(world) == set()
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_rows_of_a_deleted_segment_need_no_acknowledgement(world: World, *, single: bool) -> None:
+    world.store.scripts._single_steps = single
+    claim(world)
+    world.store.subscriptions.claim_cursor(OTHER_SEGMENT, "sub", "q", 1, P0)
+    txn = world.open()
+    world.store.segments.fence([SEGMENT])
+    other = ack(P0, P2, segment=OTHER_SEGMENT)
+    assert place(world, txn, ack(P0, P1), other) == [other]
+    world.commit(txn)
+    assert cursor(world, OTHER_SEGMENT).position == P2
+    assert pending(world) == set()
+
+
+def test_a_segment_that_is_deleted_before_it_is_claimed_needs_no_acknowledgement(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_cursor = world.store.subscriptions.claim_cursor
+
+    def late(*args: Any) -> CursorAnswer:
+        world.store.segments.fence([SEGMENT])
+        return claim_cursor(*args)
+
+    monkeypatch.setattr(world.store.subscriptions, "claim_cursor", late)
+    txn = world.open()
+    assert place(world, txn, ack(P0, P1)) == []
+    world.commit(txn)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_who_was_aborted_is_refused_in_a_deleted_segment_too(world: World, *, single: bool) -> None:
+    world.store.scripts._single_steps = single
+    claim(world)
+    txn = world.open()
+    world.abort(txn)
+    world.store.segments.fence([SEGMENT])
+    with pytest.raises(TransactionAbortedError):
+        place(world, txn, ack(P0, P1))
 
 
 def test_placing_the_same_acknowledgement_again_is_no_harm(world: World) -> None:

@@ -6,9 +6,13 @@
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] query id
 -- ARGV[8]  start, ARGV[9] last, ARGV[10] sink, ARGV[11] batch id, ARGV[12] source epoch
 -- -> {seq, 'OK'}
+--    {seq, 'DELETED', last}                           the segment was deleted: nothing is left to acknowledge
 --    {seq, 'PENDING', TxnId}                          another transaction has locked the cursor
 --    {seq, 'CURSOR', position, sink, batch, TxnId}    start is not where the cursor stands
 --    and what _acknowledging.lua answers
+if retired then
+  return {seq, 'DELETED', ARGV[9]}
+end
 local refused, cursor = refusal(ARGV[12])
 if refused then
   return refused
