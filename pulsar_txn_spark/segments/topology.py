@@ -531,7 +531,16 @@ def segment_ref(
     topic: TopicName, instance_id: str, start: int, end: int, number: int
 ) -> SegmentRef:
     """Name a segment. Ids are never used twice, also when a topic is deleted and made again."""
-    descriptor = f"{start:04x}-{end:04x}-{number}"
+    return segment_of_instance(topic, instance_id, f"{start:04x}-{end:04x}-{number}")
+
+
+def segment_of_instance(topic: TopicName, instance_id: str, descriptor: str) -> SegmentRef:
+    """Return a segment by what an offset says of it, whether or not its topic is there."""
+    if topic.scalable:
+        return scalable_segment(topic, descriptor)
+    if not topic.segmented:
+        name = f"{topic.domain}://{topic.tenant}/{topic.namespace}/{descriptor}"
+        return SegmentRef(name, str(topic), name)
     return SegmentRef(
         id=f"{topic.path}/{instance_id}/{descriptor}",
         topic=str(topic),

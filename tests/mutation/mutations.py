@@ -54,6 +54,7 @@ OPS = "tests/txn/test_op_log.py"
 SOURCE = "tests/spark/source/test_stream.py"
 TRACKING = "tests/spark/source/test_tracking.py"
 CLAIMS = "tests/spark/source/test_claims.py"
+DELETED_TOPICS = "tests/spark/source/test_deleted_topics.py"
 PROGRESS = "tests/txn/test_read_progress.py"
 EVIDENCE = "tests/txn/test_replay_evidence.py"
 CHECKPOINTS = "tests/models/test_checkpoint_histories.py"
@@ -1808,6 +1809,39 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-9",
         f"{ACKS}::test_rows_of_a_deleted_segment_need_no_acknowledgement",
         Edit(f"{LUA}/ack_place.lua", "if retired then\n", "if false then\n"),
+    ),
+    mutation(
+        "a batch is repeated without the ranges of a topic that was deleted",
+        "INV-15",
+        f"{DELETED_TOPICS}::test_a_committed_batch_is_repeated_although_a_topic_of_it_was_deleted",
+        Edit(
+            f"{SOURCE_CODE}/stream.py", 'if len(ending.topics) < len(end["topics"]):', "if False:"
+        ),
+    ),
+    mutation(
+        "a topic is repeated from where another one of its name was read to",
+        "INV-15",
+        f"{DELETED_TOPICS}"
+        "::test_a_topic_that_came_with_a_committed_batch_may_be_deleted_before_it_is_repeated",
+        Edit(f"{SOURCE_CODE}/planner.py", " and earlier.instance_id == instance_id\n", "\n"),
+    ),
+    mutation(
+        "rows of a topic that is not named any more are acknowledged unread",
+        "INV-9",
+        f"{DELETED_TOPICS}"
+        "::test_of_a_topic_that_is_only_not_named_any_more_nothing_is_acknowledged",
+        Edit(
+            f"{SOURCE_CODE}/planner.py",
+            "if topic.segmented and not is_named and self._is_there(name, instance_id):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a task with nothing left to read registers a plan that nobody claims for",
+        "INV-9",
+        f"{DELETED_TOPICS}"
+        "::test_a_task_with_nothing_left_to_read_registers_no_plan_of_a_subscription_of_others",
+        Edit(f"{SOURCE_CODE}/task.py", " or dict(partition.starts)\n", "\n"),
     ),
     mutation(
         "a segment that is deleted before it is claimed is lost",
@@ -6042,8 +6076,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
         Edit(
             f"{SOURCE_CODE}/stream.py",
-            "        if ending.begun is not None and start == self._initial:",
-            "        if False:",
+            "begun = ending.begun if start == self._initial else None",
+            "begun = None",
         ),
     ),
     mutation(
@@ -6063,8 +6097,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{STARTS}::test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began",
         Edit(
             f"{SOURCE_CODE}/stream.py",
-            "        if ending.begun is not None and start == self._initial:",
-            "        if False:",
+            "begun = ending.begun if start == self._initial else None",
+            "begun = None",
         ),
     ),
     mutation(
@@ -6236,8 +6270,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{PATTERNS}::test_a_topic_that_is_another_one_by_now_is_a_loss_also_if_it_is_not_named",
         Edit(
             f"{SOURCE_CODE}/planner.py",
-            "        if topology is not None and topology.instance_id == instance_id:",
-            "        if topology is not None:",
+            "return topology is not None and topology.instance_id == instance_id",
+            "return topology is not None",
         ),
     ),
     mutation(

@@ -16,8 +16,8 @@ from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import RangeSize, SegmentLog, SegmentRef, SegmentSnapshot
 from pulsar_txn_spark.segments.reading_order import ReadingOrder, leaves_offset
-from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN
-from pulsar_txn_spark.segments.topology import Segment, Topology
+from pulsar_txn_spark.segments.topic_name import PULSAR_DOMAIN, TopicName
+from pulsar_txn_spark.segments.topology import Segment, Topology, segment_of_instance
 from pulsar_txn_spark.spark.cores import tasks_at_once
 from pulsar_txn_spark.spark.rows import needed_columns
 from pulsar_txn_spark.spark.source.data_loss import (
@@ -82,6 +82,15 @@ class Snapshot:
         if not self.names_writers or range_ is None or range_.end != end:
             return None
         return range_.visibility
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRange:
+    """What a micro-batch was to read of a segment that was deleted, and what is lost with it."""
+
+    segment: SegmentRef
+    range: Range
+    loss: str
 
 
 NO_SNAPSHOT = Snapshot({}, {}, {}, {}, names_writers=False)
@@ -231,14 +240,57 @@ class SourcePlanner:
         ------
         DataLossError
         """
-        topology = self._topics.find(name)
-        if topology is not None and topology.instance_id == instance_id:
+        if self._is_there(name, instance_id):
             raise DataLossError(
                 f"the checkpoint has read topic {name}, which these options do not read "
                 f"({', '.join(topologies) or 'none'}). The topic is still there, and nothing of it "
                 "is lost: name it again. If the checkpoint belongs to another query, start with "
                 "that of this one, or with a new one"
             )
+
+    def _is_there(self, name: str, instance_id: str) -> bool:
+        """Tell whether a topic is there as it was, although the options do not name it."""
+        topology = self._topics.find(name)
+        return topology is not None and topology.instance_id == instance_id
+
+    def ranges_of_deleted_topics(
+        self,
+        start: Mapping[str, Any],
+        end: Mapping[str, Any],
+        topologies: Mapping[str, Topology],
+        begun: Positions | None,
+    ) -> dict[SegmentKey, DeletedRange]:
+        """Return what a planned micro-batch was to read of topics that were deleted since.
+
+        Nothing of it can be read. But if the batch is committed, it was committed with these
+        ranges. A topic that is only not named any more has none: its rows are there.
+
+        Parameters
+        ----------
+        start, end : mapping of str to Any
+            Offsets of the checkpoint.
+        topologies : mapping of str to Topology
+        begun : mapping of SegmentKey to Position, optional
+            Where the batch begins, if it is the query's first.
+        """
+        before, after = SourceOffset.from_json(start), SourceOffset.from_json(end)
+        ranges = {}
+        for name, loss in after.deletions(topologies).items():
+            topic, instance_id = TopicName.of_any_domain(name), after.topics[name].instance_id
+            is_named = name in topologies
+            if topic.segmented and not is_named and self._is_there(name, instance_id):
+                continue
+            starts = begun
+            if starts is None:
+                earlier = before.topics.get(name)
+                is_same = earlier is not None and earlier.instance_id == instance_id
+                starts = before.positions() if is_same else {}
+            for descriptor, item in after.topics[name].segments.items():
+                key = (name, descriptor)
+                segment = segment_of_instance(topic, instance_id, descriptor)
+                range_ = starts.get(key, EARLIEST), item.position
+                ranges[key] = DeletedRange(segment, range_, loss)
+        return ranges
 
     def _skip(self, loss: str, error_of: Callable[[str], DataLossError]) -> None:
         """Raise for what was deleted, or say once that it is skipped.
@@ -604,9 +656,7 @@ class SourcePlanner:
         if self._fail_on_data_loss and left_to_tasks and not self.subscription:
             return
         for loss in losses.values():
-            if self._fail_on_data_loss:
-                raise data_loss_error(loss)
-            _LOG.warning(SKIPPED, loss)
+            self._skip(loss, data_loss_error)
 
     def _trimmed(
         self, segments: Segments, ranges: Mapping[SegmentKey, Range], snapshot: Snapshot

@@ -295,8 +295,9 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         segments = readable_segments(topologies)
         starts = planner.stored_offset(start, topologies).positions()
         ending = planner.stored_offset(end, topologies)
-        if ending.begun is not None and start == self._initial:
-            starts = dict(ending.begun)  # the first batch, which may be repeated
+        begun = ending.begun if start == self._initial else None
+        if begun is not None:
+            starts = dict(begun)  # the first batch, which may be repeated
         ranges = _ranges(starts, ending.positions())
         deleted: dict[SegmentKey, str] = {}
         for key in [key for key in ranges if key not in segments]:
@@ -313,6 +314,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 # A task knows which batch it is, and whether that is committed already.
                 deleted[key] = deleted_segment(segment, read_to)
                 segments[key] = segment.ref
+        if len(ending.topics) < len(end["topics"]):
+            gone = planner.ranges_of_deleted_topics(start, end, topologies, begun)
+            for key, item in gone.items():
+                segments[key], ranges[key], deleted[key] = item.segment, item.range, item.loss
         cursors = starts if planner.subscription else {}
         return list(
             planner.partitions(segments, ranges, self._read_plan, cursors, deleted, snapshot)

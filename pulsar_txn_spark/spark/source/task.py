@@ -260,9 +260,9 @@ def _claim(
 ) -> None:
     """Claim the subscription for the query where the task reads (INV-13), and register the plan.
 
-    The first task claims it everywhere. After that no other query can take it over in a segment
-    that this one has not read yet. It also makes the cursors of a query of an earlier release, and
-    of one whose subscription was deleted.
+    The first task claims it everywhere, also if nothing is left for it to read. After that no other
+    query can take it over in a segment that this one has not read yet. It also makes the cursors of
+    a query of an earlier release, and of one whose subscription was deleted.
 
     A plan stays when its task dies, and the batch's next attempts may have to acknowledge it. So
     it is registered behind the claim, or where this process knows that the source has claimed.
@@ -278,12 +278,13 @@ def _claim(
         If cursors before the batch miss one of a sink of ours.
     """
     starts = {planned.segment: planned.start for planned in plan.ranges}
-    own = {range_.segment.id: starts[range_.segment.id] for range_ in partition.ranges}
+    there = [range_.segment.id for range_ in partition.ranges if not range_.deleted]
+    own = {segment: starts[segment] for segment in there} or dict(partition.starts)
 
     def require(starts: Collection[str], answers: Sequence[CursorAnswer]) -> None:
         for segment, answer in zip(starts, answers, strict=True):
             # Of another segment that was deleted nothing is left to be read.
-            if answer.code is not Code.DELETED or segment in own:
+            if answer.code is not Code.DELETED or segment in there:
                 require_claimed(plan.subscription, query, answer)
 
     store = components.store
