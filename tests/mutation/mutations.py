@@ -73,6 +73,7 @@ SCALABLE = "tests/backends/pulsar/test_scalable_topic_log.py"
 WIRE_CONNECTION = "tests/backends/pulsar/wire/test_connection.py"
 WIRE_CLIENT = "tests/backends/pulsar/wire/test_client.py"
 REDIRECTS = "tests/backends/pulsar/test_redirects.py"
+ADMIN_POOL = "tests/backends/pulsar/test_admin_pool.py"
 IDLE_FEEDS = "tests/backends/pulsar/wire/test_idle_feeds.py"
 KNOWN_TOPICS = "tests/backends/pulsar/test_known_topics.py"
 CURSOR = "tests/backends/pulsar/wire/test_cursor.py"
@@ -3833,6 +3834,26 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{PULSAR}/redirects.py",
             'if _pool.scheme == "https" and target.scheme == "http":',
             "if False:",
+        ),
+    ),
+    mutation(
+        "renewed certificates of the admin API are not read",
+        "transport",
+        f"{ADMIN_POOL}::test_a_renewed_certificate_is_shown_from_the_next_call_on",
+        Edit(
+            f"{PULSAR}/admin_pool.py",
+            "            if files != self._loaded:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutation(
+        "a certificate without its key ends the calls of the admin API",
+        "transport",
+        f"{ADMIN_POOL}::test_a_certificate_without_its_key_waits_for_it",
+        Edit(
+            f"{PULSAR}/admin_pool.py",
+            "                    self._say_refused(files, error)\n",
+            "                    raise error\n",
         ),
     ),
     mutation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import ssl
 import threading
 from collections import Counter
@@ -39,6 +40,8 @@ class FakeAdminApi:
         Path -> a status, and where a redirect leads to; None = it is answered as usual.
     heard : list of (str, str)
         Method of each request so far, and its credentials.
+    certificates : list of str
+        Common name in the certificate of each request's client so far; "" without one.
     """
 
     url: str = ""
@@ -48,6 +51,7 @@ class FakeAdminApi:
     lock: threading.Lock = field(default_factory=threading.Lock)
     instead: Callable[[str], tuple[int, str] | None] = lambda _path: None
     heard: list[tuple[str, str]] = field(default_factory=list)
+    certificates: list[str] = field(default_factory=list)
 
     def create(self, segment: SegmentRef) -> None:
         """Let a segment's topic be there, without an entry."""
@@ -95,6 +99,13 @@ class FakeAdminApi:
         return total
 
 
+def common_name(connection: socket.socket) -> str:
+    """Return the common name in a client's certificate."""
+    shown = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
+    names: Any = (shown or {}).get("subject", ())
+    return str(dict(pair for group in names for pair in group).get("commonName", ""))
+
+
 @contextmanager
 def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
     """Serve the admin API on a free port of the loopback, by https with `tls`."""
@@ -109,6 +120,7 @@ def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
                 return False
             self.rfile.read(int(self.headers["Content-Length"] or 0))
             api.heard.append((self.command, self.headers["Authorization"] or ""))
+            api.certificates.append(common_name(self.connection))
             other = api.instead(self.path)
             if other is None:
                 return True

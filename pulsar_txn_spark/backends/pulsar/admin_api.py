@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import urllib3
 
+from pulsar_txn_spark.backends.pulsar.admin_pool import AdminPool
 from pulsar_txn_spark.backends.pulsar.ledgers import ManagedLedger
 from pulsar_txn_spark.backends.pulsar.passthrough import (
     Credentials,
@@ -191,13 +193,18 @@ class PulsarAdmin:
         )
         tls = None
         if urlsplit(self._url).scheme == "https":
-            tls = TlsSettings.of(settings | {"credentials": self._credentials}).context()
-        self._pool = urllib3.PoolManager(
-            timeout=urllib3.Timeout(connect=connect_ms / 1000, read=read_ms / 1000),
-            retries=self._retries,
-            maxsize=CALLS_AT_A_TIME,
-            ssl_context=tls,
-        )
+            tls = TlsSettings.of(settings | {"credentials": self._credentials})
+        timeout = urllib3.Timeout(connect=connect_ms / 1000, read=read_ms / 1000)
+
+        def new_pool(context: ssl.SSLContext | None) -> urllib3.PoolManager:
+            return urllib3.PoolManager(
+                timeout=timeout,
+                retries=self._retries,
+                maxsize=CALLS_AT_A_TIME,
+                ssl_context=context,
+            )
+
+        self._pool = AdminPool(new_pool, tls)
 
     def _without_credentials(self, url: str) -> str:
         """Return a URL that may be shown; use the user and password that it holds."""
@@ -218,7 +225,7 @@ class PulsarAdmin:
 
     def close(self) -> None:
         """Close every connection."""
-        self._pool.clear()
+        self._pool.close()
 
     # --- topics -------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pulsar_txn_spark.backends.pulsar.passthrough import Credentials
@@ -45,6 +46,11 @@ class TlsSettings:
             insecure=options.get("tls_allow_insecure_connection", False),
         )
 
+    def fingerprint(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Return what changes when a file is renewed, in place or by another one."""
+        paths = (self.trust_file, self.certificate_file, self.key_file)
+        return tuple(_fingerprint(path) for path in paths if path is not None)
+
     def context(self) -> ssl.SSLContext:
         """Return how to speak TLS.
 
@@ -66,3 +72,11 @@ class TlsSettings:
                 "expected PEM files (tlsTrustCertsFilePath, tlsCertificateFilePath, tlsKeyFilePath)"
             ) from None
         return context
+
+
+def _fingerprint(path: str) -> tuple[int, int, int] | None:
+    try:
+        stat = Path(path).stat()  # of what a link leads to: Kubernetes renews a secret by its link
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
