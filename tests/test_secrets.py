@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.backends.pulsar import admin_api as pulsar_admin
+from pulsar_txn_spark.backends.pulsar import redirects
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.passthrough import PASS_THROUGH, parse_admin_url
 from pulsar_txn_spark.backends.pulsar.transport import choose
@@ -151,6 +152,7 @@ def _shown(look: Callable[[], Any]) -> str:
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulsar_admin, "ATTEMPTS", 0)
+    monkeypatch.setattr(redirects, "FEW_TRIES", 1)
     monkeypatch.setattr(doctor, "require_java", lambda: None)
     monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", visible=True))
 

@@ -3765,13 +3765,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
-        "every retry is spent on the broker that a redirect named",
+        "a broker that a redirect named and that is gone counts as nobody behind admin.url",
         "transport",
         f"{REDIRECTS}::test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_gone",
         Edit(
             f"{PULSAR}/redirects.py",
-            "        elif was_redirected(self) and (",
-            "        elif False and (",
+            "        elif was_redirected(self) and isinstance(",
+            "        elif False and isinstance(",
         ),
     ),
     mutation(
@@ -3779,11 +3779,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "transport",
         f"{REDIRECTS}::"
         "test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_not_ready",
-        Edit(
-            f"{PULSAR}/redirects.py",
-            "            if is_last or answer.status not in UNREADY or not",
-            "            if True or not",
-        ),
+        Edit(f"{PULSAR}/admin_api.py", " and not was_redirected(answer.retries)", ""),
     ),
     mutation(
         "redirects to a broker that is gone are followed for longer than was asked",
@@ -3801,19 +3797,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         "transport",
         f"{REDIRECTS}::test_a_status_that_says_something_to_the_caller_is_waited_for_a_short_time",
         Edit(
-            f"{PULSAR}/redirects.py",
-            "            is_last = is_last or (answer.status in accept and tries > ATTEMPTS)\n",
-            "            pass\n",
+            f"{PULSAR}/admin_api.py",
+            " if said_by_asked or answer.status in accept else",
+            " if said_by_asked else",
         ),
     ),
     mutation(
         "a broker that is not ready is asked for as long as one that a redirect named",
         "transport",
-        f"{REDIRECTS}::test_who_is_not_ready_without_a_redirect_is_asked_a_few_times",
+        f"{REDIRECTS}::test_a_broker_that_says_it_is_not_ready_for_a_topic_is_asked_a_few_times",
         Edit(
-            f"{PULSAR}/redirects.py",
-            " or not was_redirected(answer.retries):",
-            ":",
+            f"{PULSAR}/admin_api.py",
+            " if said_by_asked or answer.status in accept else",
+            " if answer.status in accept else",
         ),
     ),
     mutation(
@@ -3822,8 +3818,66 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{REDIRECTS}::test_a_call_that_may_be_under_way_is_not_begun_again_elsewhere",
         Edit(
             f"{PULSAR}/redirects.py",
-            "(error is None or isinstance(error, ConnectTimeoutError))",
-            "True",
+            "was_redirected(self) and isinstance(error, ConnectTimeoutError):",
+            "was_redirected(self):",
+        ),
+    ),
+    mutation(
+        "brokers that redirect to each other for a moment end a call",
+        "transport",
+        f"{REDIRECTS}::test_brokers_that_redirect_to_each_other_for_a_moment_are_asked_again, "
+        "test_brokers_that_redirect_to_each_other_are_asked_for_a_bounded_time_and_named",
+        Edit(f"{PULSAR}/redirects.py", "            if location:\n", "            if False:\n"),
+    ),
+    mutation(
+        "a broker that says it has no transactions is asked several times",
+        "transport",
+        f"{REDIRECTS}::test_a_broker_that_says_it_has_no_transactions_is_asked_once",
+        Edit(
+            f"{PULSAR}/admin_api.py",
+            "not in _UNREADY or _has_no_transactions(answer):",
+            "not in _UNREADY:",
+        ),
+    ),
+    mutation(
+        "a proxy says how long a call of the admin API takes",
+        "transport",
+        f"{REDIRECTS}::test_nobody_waits_for_as_long_as_a_proxy_says",
+        Edit(
+            f"{PULSAR}/admin_api.py",
+            "respect_retry_after_header=False,",
+            "respect_retry_after_header=True,",
+        ),
+    ),
+    mutation(
+        "a broker that is started again ends a call",
+        "transport",
+        f"{REDIRECTS}::test_who_has_answered_before_is_waited_for_where_nobody_accepts",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "return math.inf if was_reached else FEW_TRIES",
+            "return FEW_TRIES",
+        ),
+    ),
+    mutation(
+        "an admin.url that never led to anybody is tried for as long as one that did",
+        "transport",
+        f"{REDIRECTS}::"
+        "test_an_admin_api_that_nobody_has_ever_connected_to_is_away_for_every_topic_and_soon",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "return math.inf if was_reached else FEW_TRIES",
+            "return math.inf",
+        ),
+    ),
+    mutation(
+        "a login page passes for the success of a call",
+        "transport",
+        f"{REDIRECTS}::test_what_is_not_pulsars_admin_api_is_named_so",
+        Edit(
+            f"{PULSAR}/admin_api.py",
+            "            if _is_page(answer):\n",
+            "            if False:\n",
         ),
     ),
     mutation(
@@ -5932,8 +5986,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{NATIVE}::test_a_broker_that_is_busy_with_a_subscription_is_asked_again",
         Edit(
             f"{PULSAR}/admin_api.py",
-            "                if not _may_pass_later(answer):\n",
-            "                if True:\n",
+            "            if not _may_pass_later(answer):\n",
+            "            if True:\n",
         ),
     ),
     mutation(

@@ -38,6 +38,10 @@ class FakeAdminApi:
         Requests so far, by what was asked for.
     instead : Callable
         Path -> a status, and where a redirect leads to; None = it is answered as usual.
+    headers : dict of str to str
+        Of what is answered instead.
+    body : bytes
+        Of what is answered instead.
     heard : list of (str, str)
         Method of each request so far, and its credentials.
     certificates : list of str
@@ -50,6 +54,8 @@ class FakeAdminApi:
     asked: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
     instead: Callable[[str], tuple[int, str] | None] = lambda _path: None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
     heard: list[tuple[str, str]] = field(default_factory=list)
     certificates: list[str] = field(default_factory=list)
 
@@ -106,6 +112,19 @@ def common_name(connection: socket.socket) -> str:
     return str(dict(pair for group in names for pair in group).get("commonName", ""))
 
 
+def answer_instead(
+    handler: BaseHTTPRequestHandler, api: FakeAdminApi, status: int, leads_to: str
+) -> None:
+    """Answer a request; where a redirect leads to means nothing to others than 307."""
+    own = {"Content-Length": str(len(api.body)), "Location": leads_to + handler.path}
+    handler.send_response(status)
+    for header in (own | api.headers).items():
+        handler.send_header(*header)
+    handler.end_headers()
+    handler.wfile.write(api.body)
+    handler.wfile.flush()
+
+
 @contextmanager
 def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
     """Serve the admin API on a free port of the loopback, by https with `tls`."""
@@ -124,11 +143,7 @@ def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
             other = api.instead(self.path)
             if other is None:
                 return True
-            self.send_response(other[0])
-            self.send_header("Location", other[1] + self.path)  # means nothing to others than 307
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            self.wfile.flush()
+            answer_instead(self, api, *other)
             return False
 
         def do_PUT(self) -> None:

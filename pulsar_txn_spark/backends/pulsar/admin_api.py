@@ -2,12 +2,13 @@
 
 Every call is idempotent (or made so here) and bounded in time. It is retried a few times where the
 broker is not ready: a topic that moves between brokers answers 503 for a moment. Where a redirect
-led to a broker that is gone, the call begins again at ``admin.url``.
+led to a broker that is gone, or nobody is behind ``admin.url`` for a moment, the call begins again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import ssl
 import time
@@ -28,11 +29,13 @@ from pulsar_txn_spark.backends.pulsar.passthrough import (
 )
 from pulsar_txn_spark.backends.pulsar.redirects import (
     ATTEMPTS,
-    UNREADY,
+    FEW_TRIES,
     DowngradeError,
     OwnerAwayError,
+    RedirectLoopError,
     RedirectRetry,
     begin_again,
+    was_redirected,
 )
 from pulsar_txn_spark.backends.pulsar.tls import TlsSettings
 from pulsar_txn_spark.backports import time_from_iso
@@ -68,6 +71,11 @@ _BUSY_REASONS: dict[int, tuple[str, ...]] = {
     HTTPStatus.PRECONDITION_FAILED: ("Busy",),
     HTTPStatus.INTERNAL_SERVER_ERROR: ("already fenced", "Failed to acquire ownership"),
 }
+_UNREADY = frozenset(
+    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+)
+"""What brokers, and proxies in front of them, answer while a topic moves."""
+
 _LONGEST_REASON = 500
 
 _HEADER_SECONDS = 2.0  # about 2 ms; of a chunk of a compressed message there is no answer at all
@@ -183,11 +191,11 @@ class PulsarAdmin:
         self._operation_s: float = settings.get("operation_timeout_seconds", _OPERATION_SECONDS)
         self._retries = RedirectRetry(
             total=ATTEMPTS,
+            connect=0,
             redirect=ATTEMPTS,
-            status_forcelist=UNREADY,
             allowed_methods=None,
             backoff_factor=0.2,
-            raise_on_status=False,
+            respect_retry_after_header=False,  # nobody here waits for as long as a proxy says
             # A broker sends us on to the one that serves the topic: the same cluster.
             remove_headers_on_redirect=(),
         )
@@ -205,6 +213,7 @@ class PulsarAdmin:
             )
 
         self._pool = AdminPool(new_pool, tls)
+        self._was_reached = False
 
     def _without_credentials(self, url: str) -> str:
         """Return a URL that may be shown; use the user and password that it holds."""
@@ -339,29 +348,28 @@ class PulsarAdmin:
             If it does not say.
         """
         tenant, namespace, name = _parts(topic)
+        action = "read the transaction buffer of"
         answer = self._call(
             "GET",
             f"/transactions/transactionBufferStats/{tenant}/{namespace}/{name}",
-            "read the transaction buffer of",
+            action,
             topic,
-            accept=(503,) if required else (401, 403, 503),
+            accept=() if required else (401, 403),
             version="v3",
         )
         if answer.status in {401, 403}:
             return None
-        if answer.status == HTTPStatus.OK:
-            stats = json.loads(answer.data or b"null")
-            if not stats:
-                return None  # a topic of the system's, which has no transactions
-            return TransactionState(
-                stats["state"],
-                Position.parse(stats["maxReadPosition"]),
-                int(stats.get("ongoingTxnSize") or 0),
-                stats.get("snapshotType") or "",
-            )
-        if _TRANSACTIONS_SETTING in answer.data.decode(errors="replace"):
+        if _has_no_transactions(answer):
             return None
-        raise self._error(answer, "read the transaction buffer of", topic)
+        stats = self._content(answer, action, topic)
+        if not stats:
+            return None  # a topic of the system's, which has no transactions
+        return TransactionState(
+            stats["state"],
+            Position.parse(stats["maxReadPosition"]),
+            int(stats.get("ongoingTxnSize") or 0),
+            stats.get("snapshotType") or "",
+        )
 
     def settled_transactions_of(
         self, topic: str, *, required: bool = True
@@ -410,12 +418,11 @@ class PulsarAdmin:
 
     def partitions(self, topic: str) -> int | None:
         """Return how many partitions a topic has, 0 = it has none; None = there is no topic."""
-        answer = self._call(
-            "GET", f"{_path(topic)}/partitions", "read the partitions of", topic, accept=(404,)
-        )
+        action = "read the partitions of"
+        answer = self._call("GET", f"{_path(topic)}/partitions", action, topic, accept=(404,))
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        return int(json.loads(answer.data)["partitions"])
+        return int(self._content(answer, action, topic)["partitions"])
 
     def has_scalable(self, tenant: str, namespace: str, name: str) -> bool:
         """Tell whether the broker has a scalable topic of its own; none of before 5.0 has.
@@ -448,7 +455,7 @@ class PulsarAdmin:
         answer = self._call("GET", path, "look up", f"topic://{name}", accept=(404,))
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        known: dict[str, Any] = json.loads(answer.data)
+        known: dict[str, Any] = self._content(answer, "look up", f"topic://{name}")
         return known
 
     def create_scalable_topic(self, name: str, properties: Mapping[str, str]) -> None:
@@ -543,12 +550,11 @@ class PulsarAdmin:
 
     def properties(self, topic: str) -> dict[str, str] | None:
         """Return the topic's properties, None if there is no such topic."""
-        answer = self._call(
-            "GET", f"{_path(topic)}/properties", "read the properties of", topic, accept=(404,)
-        )
+        action = "read the properties of"
+        answer = self._call("GET", f"{_path(topic)}/properties", action, topic, accept=(404,))
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        properties: dict[str, str] = json.loads(answer.data or b"{}") or {}
+        properties: dict[str, str] = self._content(answer, action, topic) or {}
         return properties
 
     def set_properties(self, topic: str, properties: Mapping[str, str]) -> None:
@@ -766,8 +772,7 @@ class PulsarAdmin:
             time.sleep(_SETTLE_POLL_SECONDS)
 
     def _get(self, path: str, action: str, topic: str) -> Any:
-        data = self._call("GET", path, action, topic).data
-        return json.loads(data) if data else None
+        return self._content(self._call("GET", path, action, topic), action, topic)
 
     def _call(
         self,
@@ -792,21 +797,54 @@ class PulsarAdmin:
             url = f"{self._url}/admin/{version}{path}"
             return self._pool.request(method, url, body=content, headers=headers, **bounds)
 
-        deadline = time.monotonic() + self._operation_s
         try:
-            for pause_s in _BUSY_PAUSES_S:
-                answer = begin_again(send, deadline - time.monotonic(), accept)
-                if not _may_pass_later(answer):
-                    break
-                time.sleep(pause_s)
+            answer = self._patiently(send, accept)
         except urllib3.exceptions.HTTPError as failed:
             message = f"cannot {action} {topic}: {self._unanswered(failed)}"
             if _unconnected(failed):
                 raise SegmentLogUnreachableError(message) from None
             raise SegmentLogUnavailableError(message) from None
-        if answer.status < HTTPStatus.MULTIPLE_CHOICES or answer.status in accept:
+        if answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            if _is_page(answer):
+                raise self._foreign(answer, action, topic)
+            return answer
+        if answer.status in accept or _has_no_transactions(answer):
             return answer
         raise self._error(answer, action, topic)
+
+    def _patiently(
+        self, send: Callable[[], urllib3.BaseHTTPResponse], accept: tuple[int, ...]
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request again while it may pass soon; return the last answer."""
+
+        def tries_of(answer: urllib3.BaseHTTPResponse) -> float:
+            return _tries_of(answer, accept)
+
+        deadline = time.monotonic() + self._operation_s
+        for pause_s in _BUSY_PAUSES_S:
+            left_s = deadline - time.monotonic()
+            answer = begin_again(send, left_s, tries_of, was_reached=self._was_reached)
+            self._was_reached = True
+            if not _may_pass_later(answer):
+                break
+            time.sleep(pause_s)
+        return answer
+
+    def _content(self, answer: urllib3.BaseHTTPResponse, action: str, topic: str) -> Any:
+        """Return what an answer says; None if it is empty."""
+        try:
+            return json.loads(answer.data) if answer.data else None
+        except ValueError:
+            raise self._foreign(answer, action, topic) from None
+
+    def _foreign(
+        self, answer: urllib3.BaseHTTPResponse, action: str, topic: str
+    ) -> SegmentLogError:
+        return SegmentLogError(
+            f"cannot {action} {topic}: what answers at {self._url} is not Pulsar's admin API "
+            f"({answer.status}: {_reason(answer)}). Check admin.url: it may lead to a login page, "
+            "or to another server"
+        )
 
     def _unanswered(self, failed: urllib3.exceptions.HTTPError) -> str:
         if isinstance(failed, DowngradeError):
@@ -821,6 +859,12 @@ class PulsarAdmin:
                 f"the admin API at {self._url} redirects to the broker {failed.address}, which "
                 f"does not answer ({_cause(failed)}). It was tried for {self._operation_s:.0f} s; "
                 "check that broker, and that it can be reached from here"
+            )
+        if isinstance(failed, RedirectLoopError):
+            return (
+                f"the brokers behind {self._url} redirect to each other, {failed.address} among "
+                f"them, and none serves the topic. They were asked for {self._operation_s:.0f} s; "
+                "look into their logs, and check that all of them are of the same cluster"
             )
         return (
             f"the admin API at {self._url} does not answer ({_cause(failed)}); check admin.url, "
@@ -885,13 +929,45 @@ def _no_quota(policy: Mapping[str, Mapping[str, Any]] | None) -> bool:
     )
 
 
+def _tries_of(answer: urllib3.BaseHTTPResponse, accept: tuple[int, ...]) -> float:
+    """Return how often a call is sent at most that has this answer.
+
+    What a broker itself says of a topic that it serves may last. A broker that a redirect named may
+    be about to end. A proxy has nobody to ask until its broker has started.
+    """
+    if answer.status not in _UNREADY or _has_no_transactions(answer):
+        return 1
+    said_by_asked = _stated_reason(answer) is not None and not was_redirected(answer.retries)
+    return FEW_TRIES if said_by_asked or answer.status in accept else math.inf
+
+
+def _has_no_transactions(answer: urllib3.BaseHTTPResponse) -> bool:
+    """Tell whether the broker that was asked says that its transactions are switched off.
+
+    It does so before it looks whose the topic is: it speaks of itself, and not of the topic.
+    """
+    return (
+        answer.status == HTTPStatus.SERVICE_UNAVAILABLE
+        and _TRANSACTIONS_SETTING in answer.data.decode(errors="replace")
+    )
+
+
+def _is_page(answer: urllib3.BaseHTTPResponse) -> bool:
+    """Tell whether a success is a web page, which Pulsar's admin API has none of."""
+    kind = answer.headers.get("Content-Type") or ""
+    return kind.startswith("text/html") or answer.data.lstrip().startswith(b"<")
+
+
 def _may_pass_later(answer: urllib3.BaseHTTPResponse) -> bool:
     """Tell whether the same request may pass soon, though the broker has refused it.
 
     The broker is about something else with the very subscription or topic. Or its web server has
     answered 400 by itself, so that nothing was done: whatever Pulsar refuses has a reason. Seen on
-    4.0.7 under load, once among thousands of requests that differed in nothing.
+    4.0.7 under load, once among thousands of requests that differed in nothing. Or there were too
+    many requests a moment ago.
     """
+    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return True
     if answer.status == HTTPStatus.BAD_REQUEST:
         return _stated_reason(answer) is None
     reasons = _BUSY_REASONS.get(answer.status, ())

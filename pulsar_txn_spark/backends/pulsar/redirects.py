@@ -1,40 +1,43 @@
 """Redirects of the admin API: a broker names the one that serves a topic, which may be gone.
 
 urllib3 follows them. It would also spend every retry on the broker that was named. The way back is
-to ask ``admin.url`` again: another broker serves the topic once the cluster has noticed.
+to ask ``admin.url`` again: another broker serves the topic once the cluster has noticed. What was
+sent and timed out is urllib3's to retry. All other retries are those of :func:`begin_again`.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection
-from http import HTTPStatus
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import urllib3
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, ResponseError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, ProtocolError
 
 from pulsar_txn_spark.backports import Self
 
-UNREADY = frozenset(
-    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
-)
-"""What brokers, and proxies in front of them, answer while a topic moves."""
-
-ATTEMPTS = 4  # an unloaded topic is served again within a second or two
-_FIRST_PAUSE_SECONDS = 0.1
+ATTEMPTS = 4
+FEW_TRIES = ATTEMPTS + 1  # an unloaded topic is served again within a second or two
+_FIRST_PAUSE_SECONDS = 0.2
 _LAST_PAUSE_SECONDS = 1.0
 
 
-class OwnerAwayError(MaxRetryError):
-    """The broker that a redirect named cannot be connected to, or is not ready."""
-
+class _RedirectError(MaxRetryError):
     @property
     def address(self) -> str:
         """Return ``host:port`` of the broker."""
         return f"{self.pool.host}:{self.pool.port}"
+
+
+class OwnerAwayError(_RedirectError):
+    """The broker that a redirect named cannot be connected to."""
+
+
+class RedirectLoopError(_RedirectError):
+    """Brokers redirect to each other: they do not agree yet on who serves a topic."""
 
 
 class DowngradeError(HTTPError):
@@ -69,7 +72,9 @@ class RedirectRetry(urllib3.Retry):
         Raises
         ------
         OwnerAwayError
-            If a broker that was named does not accept, or is not ready.
+            If a broker that was named does not accept.
+        RedirectLoopError
+            If redirects lead to no broker that serves the topic.
         DowngradeError
         urllib3.exceptions.MaxRetryError
         """
@@ -78,9 +83,14 @@ class RedirectRetry(urllib3.Retry):
             target = urlsplit(location)
             if _pool.scheme == "https" and target.scheme == "http":
                 raise DowngradeError(f"{_pool.host}:{_pool.port}", _host_and_port(target))
-        elif was_redirected(self) and (error is None or isinstance(error, ConnectTimeoutError)):
-            raise OwnerAwayError(_pool, url, error or ResponseError("it is not ready"))
-        return super().increment(method, url, response, error, _pool, _stacktrace)
+        elif was_redirected(self) and isinstance(error, ConnectTimeoutError):
+            raise OwnerAwayError(_pool, url, error)
+        try:
+            return super().increment(method, url, response, error, _pool, _stacktrace)
+        except MaxRetryError as last:
+            if location:
+                raise RedirectLoopError(_pool, url, last.reason) from None
+            raise
 
 
 def was_redirected(retries: urllib3.Retry | None) -> bool:
@@ -90,9 +100,13 @@ def was_redirected(retries: urllib3.Retry | None) -> bool:
 
 
 def begin_again(
-    send: Callable[[], urllib3.BaseHTTPResponse], timeout_s: float, accept: Collection[int] = ()
+    send: Callable[[], urllib3.BaseHTTPResponse],
+    timeout_s: float,
+    tries_of: Callable[[urllib3.BaseHTTPResponse], float],
+    *,
+    was_reached: bool,
 ) -> urllib3.BaseHTTPResponse:
-    """Return the answer to a request, sent again while redirects lead to brokers that are away.
+    """Return the answer to a request, sent again while who is to answer it is away.
 
     Parameters
     ----------
@@ -100,8 +114,11 @@ def begin_again(
         Sends it to ``admin.url``, with the retries of :class:`RedirectRetry`.
     timeout_s : float
         How long it is sent again.
-    accept : collection of int
-        What the caller can do with, and for which a few tries will do.
+    tries_of : Callable
+        Returns how often a request is sent at most that has this answer.
+    was_reached : bool
+        Whether ``admin.url`` has led to somebody before. If not, it may be wrong: then a few tries
+        have to do.
 
     Raises
     ------
@@ -115,15 +132,25 @@ def begin_again(
         is_last = time.monotonic() + pause_s > deadline
         try:
             answer = send()
-        except OwnerAwayError:
+        except (OwnerAwayError, RedirectLoopError):
             if is_last:
                 raise
+        except MaxRetryError as failed:
+            if is_last or tries >= _tries_at_nobody(failed.reason, was_reached=was_reached):
+                raise
         else:
-            is_last = is_last or (answer.status in accept and tries > ATTEMPTS)
-            if is_last or answer.status not in UNREADY or not was_redirected(answer.retries):
+            if is_last or tries >= tries_of(answer):
                 return answer
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LAST_PAUSE_SECONDS)
+
+
+def _tries_at_nobody(reason: Exception | None, *, was_reached: bool) -> float:
+    """Return how often a request is sent at most that nobody answers, for this reason."""
+    if isinstance(reason, ConnectTimeoutError):
+        return math.inf if was_reached else FEW_TRIES
+    # A proxy may accept, and close, where its broker is away. urllib3 has sent it again already.
+    return math.inf if was_reached and isinstance(reason, ProtocolError) else 1
 
 
 def _host_and_port(url: SplitResult) -> str:

@@ -754,6 +754,7 @@ def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
     headers = {key.replace("_", "-"): value for key, value in headers.items()}
     answer = mock.Mock(status=status, data=data, headers=headers, reason="", retries=None)
     admin._operation_s = 30
+    admin._was_reached = False
     admin._retries = mock.Mock()
     admin._pool = mock.Mock()
     admin._pool.request.return_value = answer
@@ -837,7 +838,8 @@ def test_a_scalable_topic_of_pulsars_own_is_told_from_none(status: int, *, there
     assert answering(status).has_scalable("public", "default", "t") is there
 
 
-def test_only_a_broker_that_says_so_has_no_transactions() -> None:
+def test_only_a_broker_that_says_so_has_no_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", mock.Mock())
     assert answering(200, STATE).transactions_of(NAME) == TransactionState(
         "Ready", Position(6, 7), 2
     )

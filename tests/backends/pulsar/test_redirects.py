@@ -1,4 +1,4 @@
-"""A broker sends a call of the admin API on to another one, which may be gone."""
+"""Who is to answer a call of the admin API is away: the broker of a topic, or all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ import pytest
 
 from pulsar_txn_spark.backends.pulsar import redirects
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
-from pulsar_txn_spark.backends.pulsar.redirects import ATTEMPTS
+from pulsar_txn_spark.backends.pulsar.redirects import ATTEMPTS, FEW_TRIES
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
-from pulsar_txn_spark.errors import SegmentLogUnavailableError, SegmentLogUnreachableError
+from pulsar_txn_spark.errors import (
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentLogUnreachableError,
+)
 from pulsar_txn_spark.segments.log import SegmentRef
 from tests.support.fake_admin_api import FakeAdminApi, fake_admin_api
 
@@ -27,7 +31,10 @@ TOKEN = {
     "authPluginClassName": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
     "authParams": "token:secret",
 }
-REDIRECT, UNREADY = 307, 503
+REDIRECT, BUSY, UNREADY = 307, 429, 503
+OFF = b'{"reason":"This Broker is not configured with transactionCoordinatorEnabled=true."}'
+STATED = b'{"reason":"it moves"}'
+PAGE = b"<html>no server is available</html>"
 
 
 @pytest.fixture
@@ -85,6 +92,12 @@ def leads_to(url: str, times: int) -> Callable[[str], tuple[int, str] | None]:
     return lambda _path: None if next(left, None) is None else (REDIRECT, url)
 
 
+def leads_nowhere(status: int, times: int) -> Callable[[str], tuple[int, str] | None]:
+    """Return what refuses so many requests."""
+    left = iter(range(times))
+    return lambda _path: None if next(left, None) is None else (status, "")
+
+
 def test_a_redirect_is_followed_with_the_credentials(
     api: FakeAdminApi, other: FakeAdminApi, admin_of: Callable[..., PulsarAdmin]
 ) -> None:
@@ -113,6 +126,7 @@ def test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_not_read
     pauses: list[float],
     admin_of: Callable[..., PulsarAdmin],
 ) -> None:
+    other.body = STATED
     other.instead = lambda _path: (UNREADY, "")
     api.instead = leads_to(other.url, 9)
     assert admin_of(api).messages_since_load(TOPIC) == (0, 0)
@@ -129,29 +143,177 @@ def test_redirects_to_a_broker_that_is_gone_are_followed_for_a_bounded_time_and_
     assert 28 < sum(pauses) <= 30
 
 
+def test_brokers_that_redirect_to_each_other_for_a_moment_are_asked_again(
+    api: FakeAdminApi,
+    other: FakeAdminApi,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+) -> None:
+    api.instead, other.instead = leads_to(other.url, 3), leads_to(api.url, 2)
+    assert admin_of(api).messages_since_load(TOPIC) == (0, 0)
+    assert len(pauses) == 1
+
+
+def test_brokers_that_redirect_to_each_other_are_asked_for_a_bounded_time_and_named(
+    api: FakeAdminApi,
+    other: FakeAdminApi,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+) -> None:
+    api.instead, other.instead = leads_to(other.url, 999), leads_to(api.url, 999)
+    match = f"the brokers behind {api.url} redirect to each other"
+    with pytest.raises(SegmentLogUnavailableError, match=match):
+        admin_of(api).messages_since_load(TOPIC)
+    assert 28 < sum(pauses) <= 30
+
+
 def test_a_status_that_says_something_to_the_caller_is_waited_for_a_short_time(
     api: FakeAdminApi,
     other: FakeAdminApi,
     pauses: list[float],
     admin_of: Callable[..., PulsarAdmin],
 ) -> None:
-    """With transactions switched off, brokers answer 503 for ever."""
     other.instead = lambda _path: (UNREADY, "")
     api.instead = lambda _path: (REDIRECT, other.url)
-    with pytest.raises(SegmentLogUnavailableError, match="503"):
-        admin_of(api).transactions_of(TOPIC)
-    assert len(other.heard) == ATTEMPTS + 1
+    assert not admin_of(api).knows_transaction(0, 1)
+    assert len(other.heard) == FEW_TRIES
     assert sum(pauses) < 3
 
 
-def test_who_is_not_ready_without_a_redirect_is_asked_a_few_times(
+def test_a_broker_that_says_it_has_no_transactions_is_asked_once(
     api: FakeAdminApi, pauses: list[float], admin_of: Callable[..., PulsarAdmin]
 ) -> None:
+    api.body = OFF
     api.instead = lambda _path: (UNREADY, "")
-    with pytest.raises(SegmentLogUnavailableError, match="503"):
-        admin_of(api).messages_since_load(TOPIC)
-    assert len(api.heard) == ATTEMPTS + 1
+    assert admin_of(api).transactions_of(TOPIC) is None
+    assert len(api.heard) == 1
     assert pauses == []
+
+
+def test_a_broker_that_says_it_is_not_ready_for_a_topic_is_asked_a_few_times(
+    api: FakeAdminApi, pauses: list[float], admin_of: Callable[..., PulsarAdmin]
+) -> None:
+    api.body = STATED
+    api.instead = lambda _path: (UNREADY, "")
+    with pytest.raises(SegmentLogUnavailableError, match=r"503 \(it moves\)"):
+        admin_of(api).messages_since_load(TOPIC)
+    assert len(api.heard) == FEW_TRIES
+    assert sum(pauses) < 3
+
+
+@pytest.mark.parametrize("call", [PulsarAdmin.messages_since_load, PulsarAdmin.transactions_of])
+def test_a_proxy_whose_broker_is_away_is_asked_for_a_bounded_time(
+    api: FakeAdminApi,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+    call: Callable[[PulsarAdmin, str], object],
+) -> None:
+    api.body = PAGE
+    api.instead = lambda _path: (UNREADY, "")
+    with pytest.raises(SegmentLogUnavailableError, match=r"503 .*no server is available"):
+        call(admin_of(api), TOPIC)
+    assert 28 < sum(pauses) <= 30
+
+
+def test_nobody_waits_for_as_long_as_a_proxy_says(
+    api: FakeAdminApi,
+    admin_of: Callable[..., PulsarAdmin],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    api.headers = {"Retry-After": "3600"}
+    for status, api.body in ((UNREADY, STATED), (BUSY, b"")):
+        api.instead = leads_nowhere(status, 1)
+        assert admin_of(api).messages_since_load(TOPIC) == (0, 0)
+    assert len(slept) == 2
+    assert max(slept) <= 1
+
+
+def test_who_has_answered_before_is_waited_for_where_nobody_accepts(
+    api: FakeAdminApi,
+    gone: str,
+    admin_of: Callable[..., PulsarAdmin],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a broker that is started again: its port refuses until it is back."""
+    admin = admin_of(api)
+    assert admin.messages_since_load(TOPIC) == (0, 0)
+    admin._url = gone
+    pauses: list[float] = []
+
+    def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) > 2 * FEW_TRIES:
+            admin._url = api.url
+
+    monkeypatch.setattr(redirects, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    assert admin.messages_since_load(TOPIC) == (0, 0)
+    assert len(pauses) > 2 * FEW_TRIES
+
+
+def test_who_has_answered_before_is_waited_for_where_a_proxy_closes_each_connection(
+    opened: contextlib.ExitStack,
+    api: FakeAdminApi,
+    admin_of: Callable[..., PulsarAdmin],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = admin_of(api)
+    assert admin.messages_since_load(TOPIC) == (0, 0)
+    closing = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+    admin._url = f"http://127.0.0.1:{closing.getsockname()[1]}"
+
+    def close_each() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                closing.accept()[0].close()
+
+    thread = threading.Thread(target=close_each, daemon=True)
+    thread.start()
+
+    def sleep(_pause_s: float) -> None:
+        admin._url = api.url
+
+    monkeypatch.setattr("time.sleep", lambda _pause_s: None)
+    monkeypatch.setattr(redirects, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    assert admin.messages_since_load(TOPIC) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        PulsarAdmin.messages_since_load,
+        PulsarAdmin.properties,
+        PulsarAdmin.partitions,
+        PulsarAdmin.transactions_of,
+        PulsarAdmin.unload,
+    ],
+)
+@pytest.mark.parametrize("body", [b"<html>log in</html>", b"welcome"])
+def test_what_is_not_pulsars_admin_api_is_named_so(
+    api: FakeAdminApi,
+    admin_of: Callable[..., PulsarAdmin],
+    call: Callable[[PulsarAdmin, str], object],
+    body: bytes,
+) -> None:
+    api.body, api.headers = body, {"Content-Type": "text/html;charset=utf-8"}
+    api.instead = lambda _path: (200, "")
+    match = rf"what answers at {api.url} is not Pulsar's admin API \(200: (log in|welcome)\)"
+    with pytest.raises(SegmentLogError, match=match):
+        call(admin_of(api), TOPIC)
+    api.headers = {}
+    if call is not PulsarAdmin.unload:  # it says nothing that is read
+        with pytest.raises(SegmentLogError, match=match):
+            call(admin_of(api), TOPIC)
+
+
+def test_a_request_that_was_too_much_at_that_moment_is_sent_again(
+    api: FakeAdminApi, pauses: list[float], admin_of: Callable[..., PulsarAdmin]
+) -> None:
+    del pauses
+    api.instead = leads_nowhere(BUSY, 2)
+    assert admin_of(api).messages_since_load(TOPIC) == (0, 0)
+    assert len(api.heard) == 3
 
 
 def test_a_call_that_may_be_under_way_is_not_begun_again_elsewhere(
@@ -217,9 +379,9 @@ def test_the_broker_of_one_topic_that_is_away_or_slow_says_nothing_of_the_others
         api.instead = lambda _path: (UNREADY, "") if is_over.wait() else None
 
 
-@pytest.mark.usefixtures("pauses")
-def test_an_admin_api_that_nobody_can_connect_to_is_away_for_every_topic(
-    gone: str, admin_of: Callable[..., PulsarAdmin]
+def test_an_admin_api_that_nobody_has_ever_connected_to_is_away_for_every_topic_and_soon(
+    gone: str, pauses: list[float], admin_of: Callable[..., PulsarAdmin]
 ) -> None:
     with pytest.raises(SegmentLogUnreachableError, match="does not answer"):
         admin_of(FakeAdminApi(url=gone)).messages_since_load(TOPIC)
+    assert sum(pauses) < 3
