@@ -3960,6 +3960,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(TOPIC_LOG, "        return state.max_read_position\n", "        return None\n"),
     ),
     mutation(
+        "a broker without transactions speaks of all topics while others have them",
+        "read committed",
+        f"{NATIVE}::"
+        "test_while_transactions_are_rolled_out_a_broker_without_speaks_of_no_other_topic",
+        Edit(f"{PULSAR}/admin_api.py", "        self._has_transactions = True\n", ""),
+    ),
+    mutation(
+        "a topic without transactions lets all others be read to their last entries",
+        "read committed",
+        f"{NATIVE}::test_a_topic_without_transactions_says_nothing_of_the_others",
+        Edit(
+            f"{PULSAR}/admin_api.py",
+            "        if not stats:\n",
+            "        if not stats:\n            self._off_at = time.monotonic()\n",
+        ),
+    ),
+    mutation(
+        "that brokers have no transactions is believed for ever",
+        "read committed",
+        f"{NATIVE}::test_a_broker_without_transactions_is_asked_once_a_minute_for_all_topics",
+        Edit(TOPIC_LOG, "_OFF_SECONDS = 60.0", "_OFF_SECONDS = math.inf"),
+    ),
+    mutation(
         "a broker is believed while it recovers a topic's transactions",
         "read committed",
         f"{NATIVE}::test_a_topic_that_is_being_loaded_is_waited_for",

@@ -214,6 +214,8 @@ class PulsarAdmin:
 
         self._pool = AdminPool(new_pool, tls)
         self._was_reached = False
+        self._has_transactions = False
+        self._off_at = -math.inf
 
     def _without_credentials(self, url: str) -> str:
         """Return a URL that may be shown; use the user and password that it holds."""
@@ -335,6 +337,15 @@ class PulsarAdmin:
         stats = self._stats(topic)
         return int(stats["msgInCounter"]), int(stats["bytesInCounter"])
 
+    @property
+    def transactions_off_at(self) -> float:
+        """When a broker has said last that it has no transactions, by the monotonic clock.
+
+        Never, once any has shown some: while the setting is rolled out, a broker speaks of itself
+        only.
+        """
+        return -math.inf if self._has_transactions else self._off_at
+
     def transactions_of(self, topic: str, *, required: bool = True) -> TransactionState | None:
         """Return what a topic's own transactions say, None if the broker has none.
 
@@ -360,10 +371,12 @@ class PulsarAdmin:
         if answer.status in {401, 403}:
             return None
         if _has_no_transactions(answer):
+            self._off_at = time.monotonic()
             return None
         stats = self._content(answer, action, topic)
         if not stats:
             return None  # a topic of the system's, which has no transactions
+        self._has_transactions = True
         return TransactionState(
             stats["state"],
             Position.parse(stats["maxReadPosition"]),

@@ -46,7 +46,7 @@ from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
 _PARTITIONS_SECONDS = (
     2.0  # how long topics and their partitions may serve before they are asked for
 )
-_OFF_SECONDS = 60.0  # how long "this broker has no transactions" may serve
+_OFF_SECONDS = 60.0  # how long "no transactions" may serve: of a topic, or a broker for all
 _STALE_SECONDS = 30.0  # a broker that has lost a topic to another one knows that by then
 _STALE_POLL_SECONDS = 0.1  # no event tells that another broker has the topic
 _UNKNOWN_SECONDS = 10.0  # how long an entry that cannot be read is not asked for again
@@ -237,7 +237,8 @@ class PulsarTopicLog(PulsarSegmentLog):
         return min(last, end)
 
     def _horizon(self, segment: SegmentRef) -> Position | None:
-        if time.monotonic() < self._off_until.get(segment.log_name, 0.0):
+        off_until = self._off_until.get(segment.log_name, 0.0)
+        if time.monotonic() < max(off_until, self._admin.transactions_off_at + _OFF_SECONDS):
             return None
         state = self._admin.settled_transactions_of(segment.log_name)
         if state is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -80,6 +81,7 @@ class Admin:
         self.hidden: set[Position] = set()
         self.scalable: set[str] = set()
         self.chunks: dict[Position, EntryHeader] = {}
+        self.transactions_off_at = -math.inf
 
     def chunked(self, message: str, *entries: int, of: int = 0) -> None:
         """Let entries of ledger 6 be the chunks of a message; `of` if some are still to come."""
@@ -754,7 +756,8 @@ def answering(status: int, data: bytes = b"", **headers: str) -> PulsarAdmin:
     headers = {key.replace("_", "-"): value for key, value in headers.items()}
     answer = mock.Mock(status=status, data=data, headers=headers, reason="", retries=None)
     admin._operation_s = 30
-    admin._was_reached = False
+    admin._was_reached = admin._has_transactions = False
+    admin._off_at = -math.inf
     admin._retries = mock.Mock()
     admin._pool = mock.Mock()
     admin._pool.request.return_value = answer
@@ -846,6 +849,61 @@ def test_only_a_broker_that_says_so_has_no_transactions(monkeypatch: pytest.Monk
     assert answering(503, OFF).transactions_of(NAME) is None
     with pytest.raises(SegmentLogUnavailableError):
         answering(503, b'{"reason":"moving"}').transactions_of(NAME)
+
+
+class Brokers:
+    """What a topic log hears of transactions, by a clock that stands still."""
+
+    def __init__(self, log: PulsarTopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+        self.log = log
+        log._admin = answering(200)
+        self._pool: Any = log._admin._pool
+
+    def hear(self, name: str, status: int = 0, data: bytes = b"") -> Position | None:
+        """Return how far a topic may be read; without a status, nobody is asked."""
+        answers = [mock.Mock(status=status, data=data, headers={}, retries=None)] if status else []
+        self._pool.request.side_effect = answers
+        horizon = self.log._horizon(SegmentRef(name, NAME, f"{NAME}-{name}"))
+        assert next(self._pool.request.side_effect, None) is None, "it was to be asked"
+        return horizon
+
+
+@pytest.fixture
+def brokers(log: PulsarTopicLog, monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    return Brokers(log, monkeypatch)
+
+
+def test_a_broker_without_transactions_is_asked_once_a_minute_for_all_topics(
+    brokers: Brokers,
+) -> None:
+    for _ in range(2):
+        assert brokers.hear("a", 503, OFF) is None
+        for name in ("a", "b", "c"):
+            assert brokers.hear(name) is None
+        brokers.now_s += 59
+        assert brokers.hear("b") is None
+        brokers.now_s += 1
+    assert brokers.hear("b", 200, STATE) == Position(6, 7)
+
+
+def test_while_transactions_are_rolled_out_a_broker_without_speaks_of_no_other_topic(
+    brokers: Brokers,
+) -> None:
+    assert brokers.hear("a", 200, STATE) == Position(6, 7)
+    assert brokers.hear("b", 503, OFF) is None
+    assert brokers.hear("a", 200, STATE) == Position(6, 7)
+    assert brokers.hear("b") is None
+    brokers.now_s += 60
+    assert brokers.hear("b", 200, STATE) == Position(6, 7)
+
+
+def test_a_topic_without_transactions_says_nothing_of_the_others(brokers: Brokers) -> None:
+    """As one of the system's."""
+    assert brokers.hear("a", 200, b"null") is None
+    assert brokers.hear("a") is None
+    assert brokers.hear("b", 200, STATE) == Position(6, 7)
 
 
 def test_where_one_may_not_ask_only_segments_are_read() -> None:
