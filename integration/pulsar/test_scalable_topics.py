@@ -308,7 +308,8 @@ def test_names_of_a_namespace_are_those_of_scalable_topics(
     five: Pulsar5, log: ScalableTopicLog
 ) -> None:
     topic = five.topic()
-    assert topic in log.names("public", "default")
+    assert topic in log.names("public", "default", lambda name: name == topic.name)
+    assert log.names("public", "default", lambda _name: False) == []
 
 
 # --- through Spark ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -25,12 +26,15 @@ from pulsar_txn_spark.segments.topic_name import (
     PULSAR_DOMAINS,
     SCALABLE_DOMAIN,
     TopicName,
+    is_readable,
     native_topic,
 )
 from pulsar_txn_spark.segments.topology import GatedBy, TopicState, Topology
 from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.unavailable_logs import UnavailableLogs
+
+_LOG = logging.getLogger(__name__)
 
 
 class PulsarTopics(SegmentLog, Protocol):
@@ -40,8 +44,11 @@ class PulsarTopics(SegmentLog, Protocol):
         """Return a topic's partitions; raises TopicNotFoundError, TransactionDomainError."""
         ...
 
-    def names(self, tenant: str, namespace: str) -> list[TopicName]:
-        """Return a namespace's topics, sorted."""
+    def names(self, tenant: str, namespace: str, wanted: Callable[[str], bool]) -> list[TopicName]:
+        """Return a namespace's topics whose names in it are wanted, sorted.
+
+        Of others nothing is asked: they may be what our role may not read.
+        """
         ...
 
     def knows_transaction(self, most: int, least: int) -> bool:
@@ -83,6 +90,7 @@ class Topics:
         self._scalable_topics: PulsarTopics | None = None
         self._lock = threading.Lock()
         self._reached: set[str] = set()
+        self._left_out: set[str] = set()
         self._last_read: dict[TopicName, Topology] = {}
         self._unavailable = UnavailableLogs()
         self.lifecycle = TopicLifecycle(store, log, end)
@@ -356,8 +364,24 @@ class Topics:
                 f"topicsPattern {pattern!r}: expected {domain}://tenant/namespace/<regular "
                 "expression>: native topics are looked for in one namespace"
             )
-        names = self._require_pulsar(pattern).names(match[1], match[2])
-        return [name for name in names if compiled.fullmatch(name.name)]
+
+        def wanted(name: str) -> bool:
+            if compiled.fullmatch(name) is None:
+                return False
+            if not is_readable(name):
+                self._say_left_out(f"{domain}://{match[1]}/{match[2]}/{name}")
+            return is_readable(name)
+
+        return self._require_pulsar(pattern).names(match[1], match[2], wanted)
+
+    def _say_left_out(self, topic: str) -> None:
+        if topic not in self._left_out:
+            self._left_out.add(topic)
+            _LOG.warning(
+                "%r matches topicsPattern, and is not read: names of topics have to be of letters, "
+                "digits and any of -=:._",
+                topic,
+            )
 
     def names(self) -> list[str]:
         """Return the full names of the topics that can be used, sorted.

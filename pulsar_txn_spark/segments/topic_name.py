@@ -25,13 +25,24 @@ PULSAR_DOMAINS = (PULSAR_DOMAIN, SCALABLE_DOMAIN)
 """Domains whose transactions are Pulsar's own."""
 DOMAINS = (DOMAIN, *PULSAR_DOMAINS)
 _PARTS = 3
-_PART = re.compile(r"[-=:.\w]+", re.ASCII)  # Pulsar's NamedEntity, for tenant, namespace and name
+# Pulsar's NamedEntity, for tenant and namespace. Brokers take more in a topic's name, we do not.
+_PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"-partition-\d+$")
 
 
 def native_topic(log_name: str) -> str:
     """Return the native topic that a log is, or is a partition of; paths of them serve as well."""
     return _PARTITION.sub("", log_name)
+
+
+def local_name(full: str) -> str:
+    """Return what follows the namespace in a topic's full name, as Pulsar lists it."""
+    return full.split("/", _PARTS + 1)[-1]  # two of them follow the domain
+
+
+def is_readable(name: str) -> bool:
+    """Tell whether this package can read a topic that has this name in its namespace."""
+    return _PART.fullmatch(name) is not None
 
 
 class TopicName(NamedTuple):

@@ -6107,6 +6107,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a pattern needs to read topics that it does not match",
+        "",
+        f"{NATIVE}::test_a_topic_that_a_pattern_does_not_match_may_have_any_name_and_be_forbidden",
+        Edit(TOPIC_LOG, " or not wanted(name):\n", ":\n"),
+    ),
+    mutation(
+        "a topic whose name cannot be read ends each query whose pattern it matches",
+        "",
+        f"{NATIVE}::test_a_match_whose_name_cannot_be_read_is_left_out_with_a_warning",
+        Edit(
+            f"{SEGMENTS}/catalog.py",
+            "            return is_readable(name)\n",
+            "            return True\n",
+        ),
+    ),
+    mutation(
         "a topic that is being created for a segment is a native one",
         "one domain",
         f"{NATIVE}::test_a_pattern_finds_topics_of_one_namespace_without_those_of_the_system",

@@ -40,7 +40,12 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.log import LogRange, SegmentRef, SegmentWriter
-from pulsar_txn_spark.segments.topic_name import TopicName, native_topic
+from pulsar_txn_spark.segments.topic_name import (
+    PULSAR_DOMAIN,
+    TopicName,
+    local_name,
+    native_topic,
+)
 from pulsar_txn_spark.segments.topology import HASH_SPACE, Segment, Topology
 
 _PARTITIONS_SECONDS = (
@@ -70,7 +75,7 @@ class PulsarTopicLog(PulsarSegmentLog):
     def __init__(self, config: PulsarConfig) -> None:
         super().__init__(config)
         self._topologies: dict[TopicName, tuple[Topology, float]] = {}
-        self._names: dict[tuple[str, str], tuple[list[TopicName], float]] = {}
+        self._lists: dict[tuple[str, str], tuple[list[str], float]] = {}
         # An end, that of whole messages, and until when this holds.
         self._ends: dict[str, tuple[Position, Position, float]] = {}
         self._owned: dict[str, bool] = {}  # whether a topic is a segment
@@ -114,21 +119,28 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Return a topic's partitions, for those who write; as :meth:`topology`."""
         return self.topology(topic)
 
-    def names(self, tenant: str, namespace: str) -> list[TopicName]:
-        """Return a namespace's topics, without partitions, system topics and segments; sorted."""
-        kept, until = self._names.get((tenant, namespace), ([], 0.0))
-        if time.monotonic() < until:
-            return kept
+    def names(self, tenant: str, namespace: str, wanted: Callable[[str], bool]) -> list[TopicName]:
+        """Return a namespace's topics that are wanted; see the Protocol.
+
+        Without partitions, system topics and segments.
+        """
         native_topics = set()
-        for full in self._admin.topics(tenant, namespace):
-            name = TopicName.of_any_domain(native_topic(full))
+        for full in self._listed(tenant, namespace):
+            name = local_name(native_topic(full))
+            if name.startswith("__") or not wanted(name):
+                continue
             if full not in self._owned:
                 self._owned[full] = _owner_of(self._admin.properties(full) or {}) is not None
-            if not name.name.startswith("__") and not self._owned[full]:
-                native_topics.add(name)
-        names = sorted(native_topics)
-        self._names[tenant, namespace] = (names, time.monotonic() + _PARTITIONS_SECONDS)
-        return names
+            if not self._owned[full]:
+                native_topics.add(TopicName(tenant, namespace, name, PULSAR_DOMAIN))
+        return sorted(native_topics)
+
+    def _listed(self, tenant: str, namespace: str) -> list[str]:
+        listed, until = self._lists.get((tenant, namespace), ([], 0.0))
+        if time.monotonic() >= until:
+            listed = self._admin.topics(tenant, namespace)
+            self._lists[tenant, namespace] = (listed, time.monotonic() + _PARTITIONS_SECONDS)
+        return listed
 
     def knows_transaction(self, most: int, least: int) -> bool:
         """Tell whether Pulsar's own coordinators know a transaction of these numbers."""

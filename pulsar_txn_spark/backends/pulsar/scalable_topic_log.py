@@ -53,7 +53,7 @@ from pulsar_txn_spark.segments.log import (
     SegmentWriter,
     Visible,
 )
-from pulsar_txn_spark.segments.topic_name import SCALABLE_DOMAIN, TopicName
+from pulsar_txn_spark.segments.topic_name import SCALABLE_DOMAIN, TopicName, local_name
 from pulsar_txn_spark.segments.topology import (
     Segment,
     SegmentState,
@@ -223,11 +223,14 @@ class ScalableTopicLog(Closing):
             # The log's own end is the same for all who ask, whatever was aborted or trimmed there.
             self._ends[segment.id] = max(end, self._asked(segment, probe.appended_to))
 
-    def names(self, tenant: str, namespace: str) -> list[TopicName]:
-        """Return a namespace's scalable topics, sorted; without those of this package's sinks."""
-        listed = map(TopicName.of_any_domain, self._admin.scalable_topics(tenant, namespace))
-        names = (name._replace(domain=SCALABLE_DOMAIN) for name in listed)
-        return sorted(name for name in names if not name.name.startswith("__"))
+    def names(self, tenant: str, namespace: str, wanted: Callable[[str], bool]) -> list[TopicName]:
+        """Return a namespace's scalable topics that are wanted; see the Protocol.
+
+        Without those of this package's sinks.
+        """
+        listed = map(local_name, self._admin.scalable_topics(tenant, namespace))
+        names = (name for name in listed if not name.startswith("__") and wanted(name))
+        return sorted(TopicName(tenant, namespace, name, SCALABLE_DOMAIN) for name in names)
 
     def knows_transaction(self, most: int, least: int) -> bool:  # noqa: ARG002
         """Return False: its coordinators do not tell."""

@@ -82,6 +82,8 @@ class Admin:
         self.scalable: set[str] = set()
         self.chunks: dict[Position, EntryHeader] = {}
         self.transactions_off_at = -math.inf
+        self.forbidden: set[str] = set()
+        self.asked: list[str] = []
 
     def chunked(self, message: str, *entries: int, of: int = 0) -> None:
         """Let entries of ledger 6 be the chunks of a message; `of` if some are still to come."""
@@ -95,6 +97,9 @@ class Admin:
         return self.counts.get(topic)
 
     def properties(self, topic: str) -> dict[str, str] | None:
+        self.asked.append(topic)
+        if topic in self.forbidden:
+            raise SegmentLogUnavailableError("the admin API refuses us")
         return self.properties_of.get(topic, {})
 
     def managed_ledger(self, topic: str) -> ManagedLedger:
@@ -474,6 +479,45 @@ def test_a_pattern_finds_topics_of_one_namespace_without_those_of_the_system(
         topics.matching("persistent://public/.*")
     with pytest.raises(OptionError, match="no regular expression"):
         topics.matching(base + "[")
+
+
+BASE = "persistent://public/default/"
+ODD = ("orders@eu", "a b", "zürich", "ticks#1", "a/b")
+
+
+@pytest.fixture
+def topics(log: PulsarTopicLog, admin: Admin) -> Topics:
+    """Give topics of which one may not be read, and some have names that we cannot read."""
+    for name in ("flights", "secret", *ODD, f"{ODD[0]}-partition-0"):
+        admin.managed_ledgers[BASE + name] = managed_ledger_of((1, 0))
+    admin.forbidden = {BASE + "secret"}
+    return Topics(mock.Mock(), mock.Mock(), log)
+
+
+def test_a_topic_that_a_pattern_does_not_match_may_have_any_name_and_be_forbidden(
+    topics: Topics, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert [str(name) for name in topics.matching(BASE + "fl.*")] == [BASE + "flights"]
+    assert admin.asked == [BASE + "flights"]
+    assert caplog.records == []
+
+
+def test_a_match_whose_name_cannot_be_read_is_left_out_with_a_warning(
+    topics: Topics, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.forbidden.clear()
+    for _ in range(2):
+        matching = [name.name for name in topics.matching(BASE + ".*")]
+        assert matching == ["flights", "secret"]
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == len(ODD)
+    for name in ODD:
+        assert any(f"{BASE + name!r} matches topicsPattern" in warning for warning in warned)
+
+
+def test_a_match_that_may_not_be_read_is_an_error(topics: Topics) -> None:
+    with pytest.raises(SegmentLogUnavailableError, match="refuses us"):
+        topics.matching(BASE + "[a-z]+")
 
 
 def test_nothing_is_written_to_or_done_with_such_a_topic(log: PulsarTopicLog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from pulsar_txn_spark.errors import (
     TransactionDomainError,
 )
 from pulsar_txn_spark.position import EARLIEST, Position
+from pulsar_txn_spark.segments.catalog import Topics
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.reading_order import ReadingOrder
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -434,6 +436,19 @@ def test_a_topic_that_is_not_there_or_not_scalable_is_refused(world: World) -> N
     world.become(legacy)
     with pytest.raises(TransactionDomainError, match="ordinary topic"):
         world.log.topology(TOPIC)
+
+
+def test_a_pattern_leaves_out_a_topic_whose_name_cannot_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"topic://public/default/{name}" for name in ("b", "a", "a@eu", "c d", "__log")]
+    listed = mock.Mock(return_value=names)
+    monkeypatch.setattr(world.log.admin, "scalable_topics", listed)
+    topics = Topics(mock.Mock(), mock.Mock(), scalable_topics=lambda: world.log)
+    base = "scalable://public/default/"
+    assert [str(n) for n in topics.matching(f"{base}[^c].*|b")] == [f"{base}a", f"{base}b"]
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert f"'{base}a@eu' matches topicsPattern, and is not read" in warning
 
 
 def test_brokers_before_pulsar_5_are_named_as_the_reason(world: World) -> None:
