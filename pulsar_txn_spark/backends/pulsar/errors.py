@@ -57,6 +57,14 @@ _CHECK_SERVICE = (
     "Pulsar did not answer; check service.url, for pulsar+ssl the TLS options, the network and "
     "the broker's health"
 )
+_APPENDING = "append to"
+_CHECK_SENDING = (
+    "Pulsar did not answer within pulsar.producer.sendTimeoutMs; check service.url, for "
+    "pulsar+ssl the TLS options, the network and the broker's health. Or a publish rate limit "
+    "delays the rows: it counts each one of an entry. Raise it or the timeout, or lower "
+    "pulsar.producer.batchingMaxMessages"
+)
+_TIMEOUTS = frozenset({"TimeOut", "Timeout"})
 _REFUSED = "Pulsar refused as long as it was asked again; see what it said"
 _ANSWERED = frozenset(
     {
@@ -97,6 +105,8 @@ def translate(result: str, doing: str, segment: SegmentRef, detail: str = "") ->
         What the broker said besides.
     """
     kind, why = _ERRORS.get(result, (SegmentLogError, "look into the broker's log"))
+    if result in _TIMEOUTS and doing == _APPENDING:
+        why = _CHECK_SENDING
     if detail and result in _ANSWERED:
         why = _REFUSED
     said = f": {detail}" if detail else ""

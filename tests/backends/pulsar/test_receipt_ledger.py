@@ -119,8 +119,10 @@ def test_the_bound_holds_for_all_writers_and_lets_each_one_send_something() -> N
 
 def test_a_log_that_acknowledges_nothing_in_time_fails_the_writer() -> None:
     ledger = ledger_of(1)
-    with pytest.raises(SegmentLogUnavailableError, match="Timeout"):
+    with pytest.raises(SegmentLogUnavailableError, match="Timeout") as raised:
         ledger.wait(ledger.is_settled)
+    for named in ("sendTimeoutMs", "publish rate limit", "batchingMaxMessages"):
+        assert named in str(raised.value)
     ledger.settle(0, Position(7, 0))  # too late: the rows go out under another name
     assert ledger.total == NO_RECEIPT
 
