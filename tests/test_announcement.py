@@ -90,7 +90,7 @@ def test_the_doctor_names_the_transport_also_of_a_pulsar_that_is_away(
 ) -> None:
     monkeypatch.setattr(PulsarAdmin, "broker_version", lambda _: "4.0.7")
     monkeypatch.setattr(doctor, "look_up", lambda: Lookup("python", "PYSPARK_PYTHON", visible=True))
-    found = list(doctor._pulsar(Options(AWAY, Use.CONNECT), [], []))
+    found = list(doctor._pulsar(Options(AWAY, Use.CONNECT), [], [], []))
     assert ("transport", "wire: no option needs pulsar-client") in {
         (one.check, one.found) for one in found
     }

@@ -47,6 +47,7 @@ OLD_MS = 600_000
 BACKLOG = 1_000  # decided headers of a coordinator: two sweeps delete as many
 DROPPED_WRITERS = 1_000  # of one segment: 135 KB, which each reading of its gate transfers
 _SEGMENTS_CHECKED = 500  # whose deduplication is checked: one admin call each
+_MODULES_THAT_WARN = ("store.redis.connection", "backends.pulsar.subscription_expiry")
 _EXPIRED_MS = 120_000  # longer than two intervals of the sweeps
 
 
@@ -82,14 +83,16 @@ def doctor(option: OptionPairs = [], as_json: AsJson = False) -> None:
 
     Changes nothing. The exit code is 1 if anything was found, however small.
     """
-    # The findings repeat what the check of the store would log.
-    log = logging.getLogger("pulsar_txn_spark.store.redis.connection")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    # The findings repeat what these checks would log.
+    logs = [logging.getLogger(f"pulsar_txn_spark.{module}") for module in _MODULES_THAT_WARN]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         findings = examine(options_of(option))
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
     rows = [asdict(finding) for finding in findings]
     show(rows, as_json=as_json, title="doctor", columns=["check", "level", "found", "remedy"])
     if any(finding.level is not Level.OK for finding in findings):
@@ -143,6 +146,7 @@ def examine(user_options: Mapping[str, str]) -> list[Finding]:
         options,
         [s.ref for t in topologies for s in t.active],
         [s.ref for t in gated for s in t.active],
+        [s.ref for t in topologies for s in t.readable],
     )
     return findings
 
@@ -353,7 +357,10 @@ def _gates(store: SegmentStore, segments: list[SegmentRef]) -> Iterator[Finding]
 
 
 def _pulsar(
-    options: Options, segments: list[SegmentRef], gated: list[SegmentRef]
+    options: Options,
+    segments: list[SegmentRef],
+    gated: list[SegmentRef],
+    readable: list[SegmentRef],
 ) -> Iterator[Finding]:
     config = options.pulsar
     if config is None:
@@ -366,6 +373,7 @@ def _pulsar(
         yield _pulsar_version(admin.broker_version())
         yield from _deduplication(admin, segments)
         yield from _gating(admin, gated)
+        yield from _expiry(admin, readable)
     except SegmentLogError as error:
         remedy = "check service.url, admin.url and the credentials; then run again"
         yield Finding("Pulsar", Level.ERROR, str(error), remedy)
@@ -450,6 +458,24 @@ def _gating(admin: PulsarAdmin, gated: list[SegmentRef]) -> Iterator[Finding]:
     if len(gated) > _SEGMENTS_CHECKED:
         left = len(gated) - _SEGMENTS_CHECKED
         yield Finding("gating brokers", Level.OK, f"{left} further segments were not asked")
+
+
+def _expiry(admin: PulsarAdmin, segments: list[SegmentRef]) -> Iterator[Finding]:
+    """Check that the subscriptions that keep unread data never expire."""
+    check, well = "subscription expiration", True
+    known = {
+        admin.subscription_expiry(ref.log_name)
+        for ref in segments
+        if ref.log_name.startswith("persistent://")
+    }
+    for expiry in sorted(known, key=lambda expiry: expiry.namespace):
+        if expiry.minutes == 0:
+            continue
+        well = False
+        level = Level.ERROR if expiry.minutes else Level.WARNING
+        yield Finding(check, level, str(expiry), expiry.remedy)
+    if well:
+        yield Finding(check, Level.OK, "the internal subscriptions of segments never expire")
 
 
 def _duration(ms: int) -> str:

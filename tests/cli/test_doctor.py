@@ -13,6 +13,7 @@ import redis
 from typer.testing import CliRunner
 
 from pulsar_txn_spark.backends.pulsar.admin_api import TransactionState
+from pulsar_txn_spark.backends.pulsar.subscription_expiry import Expiry
 from pulsar_txn_spark.cli import doctor, main
 from pulsar_txn_spark.cli.doctor import Finding, Level, examine
 from pulsar_txn_spark.cli.format_lookup import Lookup
@@ -278,6 +279,7 @@ class FakeAdmin:
     version = "4.0.7"
     status = "Enabled"
     error: Exception | None = None
+    expires_after_min: int | None = 0
 
     def __init__(self, config: PulsarConfig) -> None:
         assert config.admin_url
@@ -297,6 +299,10 @@ class FakeAdmin:
         if self.error is not None:
             raise self.error
         return self.status
+
+    def subscription_expiry(self, topic: str) -> Expiry:
+        assert topic.startswith("persistent://a/b/")
+        return Expiry("a/b", self.expires_after_min, "the namespace a/b")
 
     def close(self) -> None: ...
 
@@ -361,6 +367,20 @@ def test_a_broker_without_the_plug_in_is_found_where_it_is_to_gate(
     assert "nobody can write there" in found[0].found
     admin.silent = True
     assert "pulsarTxnSparkStoreUrl" in only(examine({**given, **PULSAR}), checked).remedy
+
+
+@pytest.mark.parametrize(
+    "minutes, level", [(5, Level.ERROR), (None, Level.WARNING)], ids=["expires", "unknown"]
+)
+def test_subscriptions_that_expire_or_may_do_so_are_found_once_for_each_namespace(
+    given: dict[str, str], admin: type[FakeAdmin], minutes: int | None, level: Level
+) -> None:
+    check = "subscription expiration"
+    assert [one.level for one in examine({**given, **PULSAR}) if one.check == check] == [Level.OK]
+    admin.expires_after_min = minutes
+    one = only(examine({**given, **PULSAR}), check)
+    assert one.level is level
+    assert one.remedy == "pulsar-admin namespaces set-subscription-expiration-time -t 0 a/b"
 
 
 def test_a_pulsar_that_is_too_old_or_does_not_answer_is_found(

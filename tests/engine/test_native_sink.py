@@ -24,6 +24,7 @@ from pulsar_txn_spark.errors import (
     CommitStateUnknownError,
     FencedError,
     OptionError,
+    SegmentLogError,
     SegmentLogUnavailableError,
     TransactionAbortedError,
     TransactionConflictError,
@@ -332,6 +333,22 @@ def test_the_control_topic_is_marked_once_it_keeps_its_data(world: World) -> Non
         world.sink().begin(60_000)
 
 
+@pytest.mark.parametrize("scalable", [False, True])
+def test_a_control_topic_whose_subscription_would_expire_is_refused_at_each_start(
+    monkeypatch: pytest.MonkeyPatch, scalable: bool
+) -> None:
+    world = ScalableWorld(monkeypatch) if scalable else World(monkeypatch)
+    world.drive(0)
+
+    def refuse(topic: str) -> None:
+        raise SegmentLogError(f"{topic} would lose data")
+
+    monkeypatch.setattr(world.admin, "require_no_expiry", refuse, raising=False)
+    with pytest.raises(SegmentLogError, match="would lose data"):
+        world.sink().begin(60_000)
+    world.close()
+
+
 def test_a_control_topic_that_stays_blocked_fails_the_attempt_and_is_freed(world: World) -> None:
     world.drive(0)
     world.patience_s = 0.5
@@ -558,7 +575,7 @@ def test_the_control_topic_of_a_scalable_sink_is_its_own_and_is_never_split(
     scalable: ScalableWorld,
 ) -> None:
     scalable.drive(0)
-    assert scalable.admin.calls == ["create", "never_scale"]
+    assert scalable.admin.calls == ["create", "never_scale", "require_no_expiry"]
     assert list(scalable.admin.marks.values()) == [{CONTROL_PROPERTY: "s"}]
     scalable.admin.segments = 3
     with pytest.raises(OptionError, match="was split: expected one segment, found 3"):

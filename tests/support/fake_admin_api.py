@@ -46,6 +46,8 @@ class FakeAdminApi:
         Method of each request so far, and its credentials.
     certificates : list of str
         Common name in the certificate of each request's client so far; "" without one.
+    settings : dict of str to Any
+        What is set elsewhere, by its path without a query; None = it has no value.
     """
 
     url: str = ""
@@ -58,6 +60,7 @@ class FakeAdminApi:
     body: bytes = b""
     heard: list[tuple[str, str]] = field(default_factory=list)
     certificates: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def create(self, segment: SegmentRef) -> None:
         """Let a segment's topic be there, without an entry."""
@@ -73,6 +76,22 @@ class FakeAdminApi:
         name = segment.log_name.rpartition("/")[2]
         self.entries[name] += entries
         return Position(LEDGER, self.entries[name] - 1)
+
+    def change(self, path: str, body: bytes) -> None:
+        """Set something; what stands in the query is not kept."""
+        if body:
+            self.settings[_without_query(path)] = json.loads(body)
+
+    def reply(self, path: str) -> tuple[int, bytes]:
+        """Return the status and the body of the answer to a GET."""
+        setting = _without_query(path)
+        if setting not in self.settings:
+            found = self.answer(*_asked(path))
+            return (404, b"") if found is None else (200, json.dumps(found).encode())
+        with self.lock:
+            self.asked[setting] += 1
+        value = self.settings[setting]
+        return (204, b"") if value is None else (200, json.dumps(value).encode())
 
     def answer(self, name: str, what: str) -> Any:
         """Return what is to be said, None for what is not there."""
@@ -125,6 +144,17 @@ def answer_instead(
     handler.wfile.flush()
 
 
+def _without_query(path: str) -> str:
+    return unquote(path.partition("?")[0])
+
+
+def _asked(path: str) -> tuple[str, str]:
+    """Return the end of a topic's name, and what is asked of it."""
+    path = _without_query(path)
+    match = re.fullmatch(r"/admin/v\d/persistent/[^/]+/[^/]+/([^/]+)/(.+)", path)
+    return (match[1], match[2]) if match else ("", path)
+
+
 @contextmanager
 def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
     """Serve the admin API on a free port of the loopback, by https with `tls`."""
@@ -137,7 +167,7 @@ def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
         def parse_request(self) -> bool:
             if not super().parse_request():
                 return False
-            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            self.body = self.rfile.read(int(self.headers["Content-Length"] or 0))
             api.heard.append((self.command, self.headers["Authorization"] or ""))
             api.certificates.append(common_name(self.connection))
             other = api.instead(self.path)
@@ -150,28 +180,25 @@ def fake_admin_api(tls: ssl.SSLContext | None = None) -> Iterator[FakeAdminApi]:
             self.send_response(204)
             self.end_headers()
 
+        def do_POST(self) -> None:
+            api.change(self.path, self.body)
+            self.send_response(204)
+            self.end_headers()
+
         def do_GET(self) -> None:
-            name, what = self._asked()
-            found = api.answer(name, what)
-            body = b"" if found is None else json.dumps(found).encode()
-            self.send_response(404 if found is None else 200)
+            status, body = api.reply(self.path)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
         def do_HEAD(self) -> None:
-            name, what = self._asked()
-            api.answer(name, what)
+            api.answer(*_asked(self.path))
             self.send_response(200)
             self.send_header("X-Pulsar-num-batch-message", str(MESSAGES))
             self.send_header("X-Pulsar-batch-size", str(BYTES))
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-        def _asked(self) -> tuple[str, str]:
-            path = unquote(self.path.partition("?")[0])
-            match = re.fullmatch(r"/admin/v\d/persistent/[^/]+/[^/]+/([^/]+)/(.+)", path)
-            return (match[1], match[2]) if match else ("", path)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             del format, args

@@ -37,6 +37,7 @@ from pulsar_txn_spark.backends.pulsar.redirects import (
     begin_again,
     was_redirected,
 )
+from pulsar_txn_spark.backends.pulsar.subscription_expiry import Expiry, SubscriptionExpiry
 from pulsar_txn_spark.backends.pulsar.tls import TlsSettings
 from pulsar_txn_spark.backports import time_from_iso
 from pulsar_txn_spark.config import PulsarConfig
@@ -93,14 +94,11 @@ _TRANSACTIONS_SETTING = "transactionCoordinatorEnabled"  # named by a broker tha
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """What a broker takes in one message unless ``maxMessageSize`` says otherwise."""
 
+_ALL_RETENTION = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+_NO_RETENTION = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 KEEP_ALL_POLICIES: tuple[tuple[str, str, Any, str], ...] = (
     ("messageTTL", "messageTTL?messageTTL=0", None, "message TTL"),
-    (
-        "retention",
-        "retention",
-        {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
-        "retention",
-    ),
+    ("retention", "retention", _ALL_RETENTION, "retention"),
     (
         "inactiveTopicPolicies",
         "inactiveTopicPolicies",
@@ -114,7 +112,6 @@ KEEP_ALL_POLICIES: tuple[tuple[str, str, Any, str], ...] = (
 )
 """Policy -> (name, how it is set, body, what it is): with these no unread data is ever dropped."""
 
-_NO_RETENTION = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 _QUOTA = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _QUOTA_TYPES = ("destination_storage", "message_age")
 
@@ -216,6 +213,7 @@ class PulsarAdmin:
         self._was_reached = False
         self._has_transactions = False
         self._off_at = -math.inf
+        self._expiry = SubscriptionExpiry(self._ask_expiry)
 
     def _without_credentials(self, url: str) -> str:
         """Return a URL that may be shown; use the user and password that it holds."""
@@ -619,9 +617,9 @@ class PulsarAdmin:
         cursor = stats["cursors"].get(name)
         if cursor is None:
             raise SegmentNotFoundError(
-                f"the subscription {name} of {topic} is not there. Somebody has deleted it, and "
-                "what it retained may be gone. Restore the topic from a backup, or delete it and "
-                "set sinkFirstBatch if what is missing is known to you"
+                f"the subscription {name} of {topic} is not there. Somebody has deleted it, or it "
+                "has expired, and what it retained may be gone. Restore the topic from a backup, "
+                "or delete it and set sinkFirstBatch if what is missing is known to you"
             )
         return Position.parse(cursor["markDeletePosition"])
 
@@ -685,14 +683,30 @@ class PulsarAdmin:
             _no_quota,
             f"the backlog quotas of {topic} to be unlimited",
         )
-        self._check_subscription_expiry(topic)
+        self.require_no_expiry(topic)
+
+    def retain_all(self, topic: str) -> None:
+        """Let the broker remove nothing of a topic, whatever its subscriptions say."""
+        self._set_retention(topic, _ALL_RETENTION)
 
     def retain_nothing(self, topic: str) -> None:
-        """Let the broker remove what every subscription of a topic has acknowledged."""
+        """Let the broker remove what every subscription of a topic has acknowledged.
+
+        Raises
+        ------
+        SegmentLogError
+            If subscriptions expire there. The broker removes nothing of the topic then.
+        """
+        expiry = self.subscription_expiry(topic)
+        if expiry.minutes:
+            self.retain_all(topic)
+            raise _expiring(f"the broker's retention of {topic} stays on", expiry)
+        self._set_retention(topic, _NO_RETENTION)
+
+    def _set_retention(self, topic: str, retention: Mapping[str, int]) -> None:
         path = f"{_policy_path(topic)}/retention"
-        if self._get(f"{path}?applied=true", "read policies of", topic) == _NO_RETENTION:
-            return
-        self._set_policy(topic, path, _NO_RETENTION, "retention")
+        if self._get(f"{path}?applied=true", "read policies of", topic) != retention:
+            self._set_policy(topic, path, retention, "retention")
 
     def forget_policies(self, topic: str) -> None:
         """Take back what :meth:`keep_all_data` has set: the namespace's policies hold again."""
@@ -743,24 +757,20 @@ class PulsarAdmin:
                 "systemTopicEnabled=true and topicLevelPoliciesEnabled=true on the brokers"
             )
 
-    def _check_subscription_expiry(self, topic: str) -> None:
-        """Refuse namespaces that expire subscriptions: there is no topic-level policy for it."""
-        tenant, namespace, _ = _parts(topic)
-        answer = self._call(
-            "GET",
-            f"/namespaces/{tenant}/{namespace}/subscriptionExpirationTime",
-            "read policies of the namespace of",
-            topic,
-            accept=(401, 403),
-        )
-        minutes = answer.data.decode().strip() if answer.status == HTTPStatus.OK else ""
-        if minutes and int(minutes) > 0:
-            raise SegmentLogError(
-                f"the namespace {tenant}/{namespace} expires subscriptions after {minutes} "
-                "minutes: the internal subscription, which keeps data that was not read, would "
-                f"vanish. Run 'pulsar-admin namespaces set-subscription-expiration-time -t 0 "
-                f"{tenant}/{namespace}' or use another namespace"
-            )
+    def subscription_expiry(self, topic: str) -> Expiry:
+        """Return when subscriptions in a topic's namespace expire, as known some seconds ago."""
+        return self._expiry.of("/".join(topic.partition("://")[2].split("/")[:2]))
+
+    def require_no_expiry(self, topic: str) -> None:
+        """Refuse a topic whose subscriptions expire: there is no topic-level policy for it."""
+        expiry = self.subscription_expiry(topic)
+        if expiry.minutes:
+            raise _expiring(f"{topic} would lose data", expiry)
+
+    def _ask_expiry(self, path: str) -> bytes | None:
+        refusals = (401, 403) if path.startswith("/namespaces/") else (401, 403, 404, 405, 501)
+        answer = self._call("GET", path, "read the setting", path, accept=refusals)
+        return None if answer.status in refusals else answer.data
 
     # --- plumbing -----------------------------------------------------------------------------
 
@@ -914,6 +924,10 @@ class PulsarAdmin:
             pair = f"{self._credentials['userId']}:{self._credentials['password']}"
             return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
         return {}
+
+
+def _expiring(what: str, expiry: Expiry) -> SegmentLogError:
+    return SegmentLogError(f"{what}: {expiry}. Run '{expiry.remedy}' or use another namespace")
 
 
 def _parts(topic: str) -> tuple[str, str, str]:

@@ -87,6 +87,8 @@ class ControlTopic:
             self._admin.keep_all_data(self.name)
             self._admin.retain_nothing(self.name)  # beyond what the subscription needs
             self._admin.set_properties(self.name, {CONTROL_PROPERTY: self._sink})
+        else:
+            self._admin.require_no_expiry(self.name)
         self._ready = True
 
     def append(self, record: bytes, txn: TxnBits | None = None) -> Position:
@@ -233,6 +235,7 @@ class ScalableControlTopic(ControlTopic):
                 f"{len(segments)}. Its records have no order any more, so nothing was written; "
                 "choose another sinkId, and set sinkFirstBatch to the batch to go on with"
             )
+        self._admin.require_no_expiry(self.name)
         self._cursor().close()  # from now on nothing of it is deleted that is not acknowledged
         self._ready = True
 
