@@ -18,7 +18,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
 )
 from pulsar_txn_spark.config import PulsarConfig
 from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.errors import DataLossError, SegmentNotFoundError
+from pulsar_txn_spark.errors import DataLossError, SegmentLogError, SegmentNotFoundError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -124,6 +124,43 @@ def test_nothing_counts_as_gone_before_the_broker_has_removed_it(
     internal = api("GET", f"{path}/internalStats")["cursors"][INTERNAL_SUBSCRIPTION]
     # The broker names the same place in two ways: an entry, or the start of the next ledger.
     assert entries[3] <= Position.parse(internal["markDeletePosition"]) < entries[4]
+
+
+def settle_policies(api: AdminRest, path: str) -> None:
+    """Wait until the policies that were set before hold: they come in the order of changes."""
+    marked = int(time.time())
+    api("POST", f"{path}/maxConsumers", marked)
+    deadline = time.monotonic() + TIMEOUT_S
+    while api("GET", f"{path}/maxConsumers?applied=true") != marked:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # they travel through a system topic
+
+
+def test_no_ledger_goes_where_the_subscription_that_keeps_them_was_deleted(
+    harness: Harness, api: AdminRest
+) -> None:
+    segment, log = harness.segment(), harness.log
+    path = path_of(segment.log_name)
+    entries = write_ledgers(harness, api, segment, 3)
+    forget_names(api, segment)
+    api("DELETE", f"{path}/subscription/{INTERNAL_SUBSCRIPTION}")
+    with pytest.raises(SegmentLogError, match="was deleted, or has expired"):
+        log.trim(segment, entries[1])
+    settle_policies(api, path)
+    api("POST", f"{path}/trim")
+    assert read_values(log, segment, EARLIEST, entries[5]) == [b"0", b"1"] * 3
+    # A sweep creates it again, and the next one trims no further than it may.
+    with pytest.raises(SegmentLogError, match="It was created again"):
+        log.protect_each([segment])
+    log.protect_each([segment])
+    assert trimmed(harness, segment, entries[1]) == entries[1]
+    assert read_values(log, segment, entries[1], entries[5]) == [b"0", b"1"] * 2
+    # From here on the subscription alone keeps them: once it is gone, the broker does again.
+    api("DELETE", f"{path}/subscription/{INTERNAL_SUBSCRIPTION}")
+    with pytest.raises(SegmentLogError, match="It was created again"):
+        log.protect_each([segment])
+    settle_policies(api, path)
+    assert api("GET", f"{path}/retention?applied=true")["retentionTimeInMinutes"] == -1
 
 
 @pytest.fixture

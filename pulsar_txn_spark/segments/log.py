@@ -383,6 +383,16 @@ class SegmentLog(Protocol):
         """Return it of each segment: many take hardly longer than one."""
         ...
 
+    def protect_each(self, segments: Sequence[SegmentRef]) -> None:
+        """Raise if a log might drop what was not trimmed; it keeps everything from now on.
+
+        Raises
+        ------
+        SegmentLogError
+            It says what to do. Until that is done, nothing of these segments may be trimmed.
+        """
+        ...
+
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Give up everything up to `up_to`, and return up to where data is gone now.
 

@@ -368,6 +368,8 @@ class RetentionSweep:
         settle: Callable[[str], None],
         report: RetentionReport,
     ) -> None:
+        # Also what nobody may delete yet: a log may have lost what kept it.
+        self._log.protect_each([segment.ref for segment in topology.readable])
         for verdict in self.judge(topology, retention):
             ref = verdict.segment.ref
             if not verdict.delete and verdict.trim_to <= verdict.gone:

@@ -89,6 +89,7 @@ COORDINATORS = "tests/backends/pulsar/wire/test_coordinator.py"
 NATIVE_CODE = f"{ENGINE}/native_sink.py"
 HISTORY_CODE = f"{TXN}/native_history.py"
 CLOSED_LEDGERS = "tests/backends/pulsar/test_closed_ledgers.py"
+EXPIRY = "tests/backends/pulsar/test_subscription_expiry.py"
 LIBRARY_READER = "tests/backends/pulsar/library/test_reader.py"
 ADOPTION = "tests/segments/test_adoption.py"
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
@@ -2891,6 +2892,65 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-5",
         f"{RETENTION}::test_dropped_writers_go_with_their_entries_and_zombies_stay_invisible",
         Edit(f"{SEGMENTS}/retention.py", "                settle(ref.id)\n", ""),
+    ),
+    mutation(
+        "subscriptions that expire by the brokers' setting are taken for lasting",
+        "INV-11",
+        f"{EXPIRY}::test_a_topic_is_refused_where_the_brokers_expire_subscriptions",
+        Edit(
+            f"{PULSAR}/subscription_expiry.py",
+            '            settings = self._ask("/brokers/configuration/runtime")\n',
+            "            settings = b'{\"subscriptionExpirationTimeMinutes\": 0}'\n",
+        ),
+    ),
+    mutation(
+        "retention goes off where subscriptions expire",
+        "INV-11",
+        f"{EXPIRY}::test_retention_is_on_where_subscriptions_expire",
+        Edit(
+            f"{PULSAR}/admin_api.py",
+            "        if expiry.minutes:\n            self.retain_all(topic)\n",
+            "        if False:\n            self.retain_all(topic)\n",
+        ),
+    ),
+    mutation(
+        "retention goes off before the subscription has moved",
+        "INV-11",
+        f"{TRIM}::test_a_trim_whose_subscription_is_gone_lets_nothing_go",
+        Edit(
+            f"{PULSAR}/log.py",
+            "        # Trim step 2; a trim that somebody has begun is finished as it was begun.\n",
+            "        self._admin.retain_nothing(topic)\n",
+        ),
+    ),
+    mutation(
+        "the broker deletes what a subscription kept that is gone or going to expire",
+        "INV-11",
+        f"{TRIM}::test_a_trimmed_segment_whose_subscription_is_going_to_expire_is_kept_by_the_broker",
+        Edit(f"{PULSAR}/log.py", "        self._admin.retain_all(topic)\n", ""),
+    ),
+    mutation(
+        "a sweep does not look for the subscription of what it may not trim",
+        "INV-11",
+        f"{RETENTION}"
+        "::test_a_topic_that_its_log_might_drop_is_not_trimmed_and_keeps_no_other_from_it, "
+        "test_a_log_is_protected_in_each_sweep_although_nothing_may_be_trimmed",
+        Edit(
+            f"{SEGMENTS}/retention.py",
+            "        self._log.protect_each([segment.ref for segment in topology.readable])\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a sink starts although the subscription of its control topic would expire",
+        "INV-11",
+        f"{NATIVE_SINK}"
+        "::test_a_control_topic_whose_subscription_would_expire_is_refused_at_each_start",
+        Edit(
+            f"{PULSAR}/control_topic.py",
+            "        else:\n            self._admin.require_no_expiry(self.name)\n",
+            "",
+        ),
     ),
     mutation(
         "a trim counts before the broker has removed the ledgers",

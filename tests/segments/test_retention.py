@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     DataLossError,
     OptionError,
+    SegmentLogError,
     SegmentLogUnavailableError,
     SegmentLogUnreachableError,
     SegmentSealedError,
@@ -987,6 +988,43 @@ def test_a_topic_that_its_broker_refuses_keeps_no_other_from_being_swept(
     for stuck in report.stuck:
         assert "public/away/kept" in stuck
         assert "refuses us (403)" in stuck
+
+
+def test_a_topic_that_its_log_might_drop_is_not_trimmed_and_keeps_no_other_from_it(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = TopicName.parse("another")
+    other = run.topics.create(topic, 1).active[0]
+    run.store.topics.change_property(str(topic), "__retention", NOTHING.serialize())
+    keep(run, NOTHING)
+    commit_row(run, of(run).ref)
+    commit_row(run, other.ref)
+
+    def protect_each(segments: Sequence[SegmentRef]) -> None:
+        if segments[0].topic == str(topic):
+            raise SegmentLogError("its subscription expires: run 'pulsar-admin …'")
+
+    monkeypatch.setattr(run.log, "protect_each", protect_each)
+    report = run.sweeper(0).sweep()
+    (stuck,) = report.stuck
+    assert stuck == f"the retention of {topic}: its subscription expires: run 'pulsar-admin …'"
+    assert gone(run) == at(0)
+    assert run.log.trimmed_to(other.ref) == EARLIEST
+
+
+def test_a_log_is_protected_in_each_sweep_although_nothing_may_be_trimmed(
+    run: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protected: list[list[str]] = []
+    monkeypatch.setattr(
+        run.log, "protect_each", lambda segments: protected.append([ref.id for ref in segments])
+    )
+    sweep(run)
+    assert protected == [], "the broker keeps everything anyway"
+    keep(run, NOTHING)
+    sweep(run)
+    sweep(run)
+    assert protected == [[of(run).ref.id]] * 2
 
 
 def test_a_deletion_or_change_that_a_broker_refuses_keeps_no_other_from_being_finished(

@@ -312,6 +312,9 @@ class EmbeddedSegmentLog:
             raise _not_found(segment)
         return _position(count - 1)
 
+    def protect_each(self, segments: Sequence[SegmentRef]) -> None:
+        """Do nothing; see the Protocol. Here, only a trim removes entries."""
+
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Remove every entry up to `up_to`, and return the last position that is gone.
 

@@ -12,8 +12,9 @@ the first ledger is another one, a trim is under way, or somebody else has remov
 1. A property of its own says up to where data is to go, and which ledger comes next. The data
    counts as gone only when the broker has removed the ledgers. Readers skip dropped writers that
    the metadata store knows, so they must never see an entry that it has forgotten (INV-5);
-2. the broker's own retention is switched off: only the subscription retains data then;
-3. the subscription's mark-delete position moves, and the broker removes ledgers;
+2. the subscription's mark-delete position moves. Where there is no subscription, the trim ends;
+3. the broker's own retention is switched off, unless subscriptions expire: only the subscription
+   retains data then, and the broker removes ledgers;
 4. properties whose ledger lies before the first one mean nothing. The next trim removes them.
 
 The longest trim that is noted and not done is under way. At whatever step it died, whoever comes
@@ -23,7 +24,11 @@ A lease keeps sweeps apart, unless one is paused for longer. It may wake at any 
 So no step takes back what a later trim says. Closed ledgers never change, so a property, which has
 its ledger in its name, has one value for ever. A late one is part of the longest trim, or outdated.
 The segment's id in its name keeps it from the topic's next segment. A subscription that a late
-trim step 3 sends back only retains more, until the next trim.
+trim step 2 sends back only retains more, until the next trim.
+
+**A subscription that is gone** (deleted, or expired) retains nothing, and after trim step 3 nothing
+else does. So each sweep looks for it before it trims. Where it is gone, or is going to expire, the
+broker's retention is switched on again. The next trim that gets through switches it off.
 
 The last ledger with data stays. The broker may replace an empty one at any time, which would look
 like data that somebody else has removed.
@@ -593,6 +598,39 @@ class PulsarSegmentLog(Closing):
         with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-trimmed") as pool:
             return list(pool.map(self.trimmed_to, segments))
 
+    def protect_each(self, segments: Sequence[SegmentRef]) -> None:
+        """Keep what only a subscription keeps that is gone, or will go; see the Protocol."""
+        with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-protect") as pool:
+            faults = [fault for fault in pool.map(self._protect, segments) if fault is not None]
+        if faults:
+            more = f" ({len(faults) - 1} more segments are affected)" if faults[1:] else ""
+            raise SegmentLogError(f"{faults[0]}{more}")
+
+    def _protect(self, segment: SegmentRef) -> str | None:
+        """Let the broker keep a segment whose subscription does not, and return what is wrong."""
+        topic = segment.log_name
+        subscribed = INTERNAL_SUBSCRIPTION in self._admin.subscriptions(topic)
+        expiry = self._admin.subscription_expiry(topic)
+        if subscribed and not expiry.minutes:
+            return None
+        self._read_properties(segment)  # one that was given back is not ours
+        self._admin.retain_all(topic)
+        what = f"segment {segment.id} ({topic}) is not trimmed, and the broker keeps what it has"
+        if subscribed:
+            return f"{what}: {expiry}. Run '{expiry.remedy}'; the next sweep then trims"
+        gone = (
+            f"{what}: its subscription {INTERNAL_SUBSCRIPTION} was deleted, or has expired. What "
+            "was not read may be lost, which readers report"
+        )
+        if expiry.minutes == 0:
+            self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
+            return f"{gone}. It was created again, and the next sweep trims"
+        by_hand = f"pulsar-admin topics create-subscription -m earliest -s {INTERNAL_SUBSCRIPTION}"
+        return (
+            f"{gone}. It is not created again: {expiry}. Run '{expiry.remedy}'. The next sweep "
+            f"then creates it, where it can read that setting; else run '{by_hand} {topic}'"
+        )
+
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Let whole ledgers go; see the Protocol and the head of this module."""
         topic = segment.log_name
@@ -605,9 +643,17 @@ class PulsarSegmentLog(Closing):
             begun = self._begin_trim(segment, origin, managed_ledger, up_to)
         if begun is None:
             return self._gone(segment, managed_ledger.first_ledger)
-        # Trim steps 2 and 3; a trim that somebody has begun is finished as it was begun.
+        # Trim step 2; a trim that somebody has begun is finished as it was begun.
+        try:
+            self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(begun.ledger, 0))
+        except SegmentNotFoundError as missing:
+            raise SegmentLogError(
+                f"cannot trim segment {segment.id} ({topic}): its subscription "
+                f"{INTERNAL_SUBSCRIPTION} was deleted, or has expired. The broker's retention was "
+                f"left as it is, and the next sweep sees to what is left ({missing})"
+            ) from None
+        # Trim step 3: without the subscription, the broker would remove all closed ledgers.
         self._admin.retain_nothing(topic)
-        self._admin.move_subscription(topic, INTERNAL_SUBSCRIPTION, Position(begun.ledger, 0))
         self._admin.trim_ledgers(topic)
         return self._gone(segment, self._admin.managed_ledger(topic).first_ledger)
 

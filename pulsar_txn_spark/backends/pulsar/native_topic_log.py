@@ -366,6 +366,10 @@ class PulsarTopicLog(PulsarSegmentLog):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
+    def protect_each(self, segments: Sequence[SegmentRef]) -> None:
+        """Refuse: such topics are Pulsar's, and so is their retention."""
+        self._refuse(segments[0])
+
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:  # noqa: ARG002
         """Refuse: such topics are Pulsar's, and so is their retention."""
         self._refuse(segment)

@@ -499,6 +499,10 @@ class ScalableTopicLog(Closing):
         """Refuse: such topics are Pulsar's."""
         self._refuse(segment)
 
+    def protect_each(self, segments: Sequence[SegmentRef]) -> None:
+        """Refuse: such topics are Pulsar's, and so is their retention."""
+        self._refuse(segments[0])
+
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Refuse: such topics are Pulsar's, and so is their retention."""
         del up_to

@@ -13,18 +13,24 @@ from pulsar_txn_spark.backends.pulsar import entry_headers
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
+    INTERNAL_SUBSCRIPTION,
     ORIGIN_PROPERTY,
     SEGMENT_PROPERTY,
     TRIM_PROPERTY,
     PulsarSegmentLog,
 )
+from pulsar_txn_spark.backends.pulsar.subscription_expiry import Expiry
 from pulsar_txn_spark.config import PulsarConfig
-from pulsar_txn_spark.errors import SegmentLogUnavailableError
+from pulsar_txn_spark.errors import (
+    SegmentLogError,
+    SegmentLogUnavailableError,
+    SegmentNotFoundError,
+)
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.log import SegmentRef
 
 SEGMENT = SegmentRef("id", "topic://public/default/t", "persistent://public/default/t")
-STEPS = ["remove", "properties", "policy", "move", "trim"]
+STEPS = ["remove", "properties", "move", "policy", "trim"]
 
 
 class Crash(Exception):  # noqa: N818 — not an error of anybody's
@@ -39,6 +45,8 @@ class FakeAdmin:
         self.found = {SEGMENT_PROPERTY: SEGMENT.id, ORIGIN_PROPERTY: f"{EARLIEST},3"}
         self.acknowledged = Position(3, -1)
         self.keeps_all = True
+        self.subscribed = [INTERNAL_SUBSCRIPTION]
+        self.expires_after_min: int | None = 0
         self.published = {3: 100, 5: 200, 8: 300, 9: 400}
         self.dies_before = ""
         self.meanwhile: dict[str, Callable[[], None]] = {}  # what others do before a step
@@ -53,10 +61,11 @@ class FakeAdmin:
     def remove(self) -> None:
         """Do what the broker does in the background."""
         if not self.keeps_all:
+            needed = self.acknowledged if self.subscribed else Position(max(self.ledgers), -1)
             self.ledgers = {
                 number: entries
                 for number, entries in self.ledgers.items()
-                if Position(number, entries - 1) >= self.acknowledged or not entries
+                if Position(number, entries - 1) >= needed or not entries
             }
 
     def managed_ledger(self, _topic: str) -> ManagedLedger:
@@ -78,9 +87,24 @@ class FakeAdmin:
         self._reach("policy")
         self.keeps_all = False
 
+    def retain_all(self, _topic: str) -> None:
+        self.keeps_all = True
+
+    def subscription_expiry(self, _topic: str) -> Expiry:
+        return Expiry("public/default", self.expires_after_min, "the broker")
+
+    def subscriptions(self, _topic: str) -> list[str]:
+        return [*self.subscribed, "pulsar.dedup"]
+
+    def create_subscription(self, _topic: str, name: str) -> None:
+        self.subscribed.append(name)
+        self.acknowledged = Position(min(self.ledgers), -1)
+
     def move_subscription(self, _topic: str, _name: str, to: Position) -> None:
         self._reach("move")
         assert to.entry == 0
+        if not self.subscribed:
+            raise SegmentNotFoundError("Subscription not found")
         assert self.trims(), "what goes is noted before it goes"
         self.acknowledged = to
 
@@ -169,7 +193,7 @@ def test_whoever_comes_next_finishes_a_trim_that_died_behind_another_one(
         open_log(admin).trim(SEGMENT, Position(8, 1))
     admin.remove()
     log = open_log(admin)
-    assert log.trimmed_to(SEGMENT) == Position(8 if step == "trim" else 5, 1)
+    assert log.trimmed_to(SEGMENT) == Position(8 if step in ("policy", "trim") else 5, 1)
     log.trim(SEGMENT, Position(8, 1))
     admin.remove()
     assert list(admin.ledgers) == [9]
@@ -214,6 +238,76 @@ def test_of_two_trims_that_were_begun_the_longer_one_is_finished(
     for gone in (EARLIEST, Position(3, 1), Position(8, -1), Position(8, 1)):
         assert open_log(admin).trimmed_to(SEGMENT) == gone
         del admin.ledgers[min(admin.ledgers)]
+
+
+def test_a_trim_whose_subscription_is_gone_lets_nothing_go(admin: FakeAdmin) -> None:
+    admin.subscribed.clear()
+    with pytest.raises(SegmentLogError, match="was deleted, or has expired") as raised:
+        open_log(admin).trim(SEGMENT, Position(3, 1))
+    assert "retention was left as it is" in str(raised.value)
+    admin.remove()
+    assert list(admin.ledgers) == [3, 5, 8, 9]
+
+
+def test_a_sweep_keeps_what_is_left_of_a_trimmed_segment_whose_subscription_is_gone(
+    admin: FakeAdmin,
+) -> None:
+    log = open_log(admin)
+    log.trim(SEGMENT, Position(3, 1))
+    admin.remove()
+    admin.subscribed.clear()
+    with pytest.raises(SegmentLogError, match="It was created again, and the next sweep trims"):
+        log.protect_each([SEGMENT])
+    admin.remove()
+    assert admin.keeps_all
+    log.protect_each([SEGMENT])
+    log.trim(SEGMENT, Position(5, 1))
+    admin.remove()
+    assert list(admin.ledgers) == [8, 9]
+
+
+def test_a_trimmed_segment_whose_subscription_is_going_to_expire_is_kept_by_the_broker(
+    admin: FakeAdmin,
+) -> None:
+    log = open_log(admin)
+    log.trim(SEGMENT, Position(3, 1))
+    admin.remove()
+    admin.expires_after_min = 5
+    with pytest.raises(SegmentLogError, match="set-subscription-expiration-time -t 0 public/def"):
+        log.protect_each([SEGMENT, SEGMENT])
+    admin.subscribed.clear()
+    admin.remove()
+    assert list(admin.ledgers) == [5, 8, 9]
+    # What has expired meanwhile is created again once the namespace is mended.
+    with pytest.raises(SegmentLogError, match=r"the next sweep then|create-subscription"):
+        log.protect_each([SEGMENT])
+    assert not admin.subscribed, "it would vanish again"
+    admin.expires_after_min = 0
+    with pytest.raises(SegmentLogError, match="created again"):
+        log.protect_each([SEGMENT])
+    log.protect_each([SEGMENT])
+
+
+def test_where_nobody_can_tell_why_a_subscription_is_gone_the_broker_keeps_what_is_left(
+    admin: FakeAdmin,
+) -> None:
+    log = open_log(admin)
+    admin.expires_after_min = None
+    log.protect_each([SEGMENT])
+    log.trim(SEGMENT, Position(3, 1))
+    admin.subscribed.clear()
+    with pytest.raises(SegmentLogError, match="create-subscription -m earliest -s __pulsar_txn"):
+        log.protect_each([SEGMENT])
+    assert (admin.keeps_all, admin.subscribed) == (True, [])
+
+
+def test_a_topic_that_was_given_back_meanwhile_gets_no_policy(admin: FakeAdmin) -> None:
+    log = open_log(admin)
+    admin.keeps_all, admin.found = False, {}
+    admin.subscribed.clear()
+    with pytest.raises(SegmentNotFoundError):
+        log.protect_each([SEGMENT])
+    assert not admin.keeps_all
 
 
 @pytest.mark.parametrize("origin, first", [("-1:-1,3", 3), ("3:1,5", 5)])
