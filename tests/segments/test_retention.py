@@ -712,7 +712,7 @@ def test_nothing_that_comes_late_brings_anything_back(
     assert [a.code for a in store.subscriptions.place_acks(txn, [request])] == [Code.DELETED]
     late = SubscriptionRef(id_, SUB, "q", 9)
     between = [AckInterval(MessagePosition.whole(EARLIEST), MessagePosition.whole(at(0)))]
-    assert store.subscriptions.ack_individual(txn, late, between).code is Code.CLOSED
+    assert store.subscriptions.ack_individual(txn, late, between).code is Code.DELETED
     assert store.subscriptions.ack_cumulative(txn, late, between[0]).code is Code.DELETED
     decision = SegmentDecision(id_, (WriterFate(writer, EARLIEST),), (SUB,), at(9))
     answers = store.segments.materialize(txn, TxnState.ABORTED, [decision])
