@@ -357,6 +357,7 @@ class SegmentStore(Protocol):
         """Materialize a decision, in one step for each segment (``seg_materialize.lua``).
 
         MORE asks for the same again: a transaction that acknowledged very many single messages.
+        CONFLICT: the segment has materialized the other decision.
         """
         ...
 

@@ -18,6 +18,7 @@ from pulsar_txn_spark.errors import (
     FencedError,
     StoreCorruptError,
     StoreError,
+    StoreRolledBackError,
     TransactionAbortedError,
     TransactionConflictError,
     TransactionError,
@@ -528,6 +529,11 @@ class TransactionCoordinator:
 
         The header must have been read after the decision, so that its intents are all there are.
         `repeat` does it even where the header says that it was done.
+
+        Raises
+        ------
+        StoreRolledBackError
+            If a segment has materialized the other decision, or lost what this one has seen of it.
         """
         if header.state is TxnState.OPEN:
             raise StoreCorruptError(
@@ -544,6 +550,9 @@ class TransactionCoordinator:
             # Each pass is a step of its own: whoever dies in between has materialized a part.
             with steps.at(Step.MATERIALIZE):
                 answers = self.store.segments.materialize(header.txn, header.state, decisions)
+            for decision, answer in zip(decisions, answers, strict=True):
+                if answer.code is Code.CONFLICT:
+                    raise _decided_twice(header, decision.segment)
             # It ends: nothing is added any more, as the first pass notes it as resolved.
             decisions = [
                 decision
@@ -679,6 +688,18 @@ def _decided_before(txn: TxnId, answer: TxnAnswer) -> TransactionError:
     return CommitStateUnknownError(
         f"transaction {txn} was committed before, and its header was collected meanwhile: by "
         "which writers is not known here. Look for its rows before its work is done again"
+    )
+
+
+def _decided_twice(header: TxnHeader, segment: str) -> StoreRolledBackError:
+    """Return the error of a decision where a segment has materialized the other one before."""
+    other = TxnState.ABORTED if header.state is TxnState.COMMITTED else TxnState.COMMITTED
+    return StoreRolledBackError(
+        f"transaction {header.txn} is {header.state} in its header, but segment {segment} has "
+        f"materialized it as {other}. Tag {{tc{header.txn.tc}}} lost that decision: it was a "
+        "failover of a cluster's server to a replica that lagged, or a part that was restored. "
+        "Nothing more is written on that ground. Restore the newest state of the store, or start "
+        "with a new checkpoint and new topics (docs/operations.md)"
     )
 
 

@@ -6303,6 +6303,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a segment takes a decision over the other one",
+        "INV-1",
+        f"{HISTORIES}::test_a_decision_that_its_header_lost_stops_every_attempt_at_the_batch, "
+        "test_a_commit_does_not_succeed_where_its_header_lost_an_abort[True], "
+        "test_a_commit_does_not_succeed_where_its_header_lost_an_abort[False]",
+        Edit(
+            f"{LUA}/seg_materialize.lua", "if decided and decided ~= ARGV[7] then", "if false then"
+        ),
+    ),
+    mutation(
+        "a segment that has materialized the other decision stops nobody",
+        "INV-1",
+        f"{HISTORIES}::test_a_decision_that_its_header_lost_stops_every_attempt_at_the_batch, "
+        "test_a_commit_does_not_succeed_where_its_header_lost_an_abort[True], "
+        "test_a_commit_does_not_succeed_where_its_header_lost_an_abort[False]",
+        Edit(f"{TXN}/coordinator.py", "if answer.code is Code.CONFLICT:", "if False:"),
+    ),
+    mutation(
         "a commit does not look for what its tasks have seen of the store",
         "INV-14",
         "tests/spark/sink/test_task.py"

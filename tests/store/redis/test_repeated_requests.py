@@ -505,12 +505,10 @@ def test_every_step_stays_within_one_hash_tag(
     for name, steps in STEPS.items():
         if name in scripts.MERGED:
             continue  # which no cluster runs
-        world = World(redis_path)
-        world.client.flushall()
-        world = World(redis_path)
-        txn = prepare(world)
         for step in steps:
-            step(world, txn)
+            World(redis_path).client.flushall()
+            world = World(redis_path)
+            step(world, prepare(world))
     assert len(sent) > 100
     for touched in sent:
         assert len({key[: key.index("}:")] for key in touched}) == 1, touched

@@ -35,6 +35,7 @@ from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.participants import write_intent
 from pulsar_txn_spark.txn.seen import note_segments
+from pulsar_txn_spark.txn.sweeper import Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import writer_name
 from tests.models.segment_histories import Task
 from tests.store.redis.test_store_identity import restore, snapshot, wipe
@@ -443,6 +444,49 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
     pulsar_txn_spark.engine.components._opened.clear()
     with pytest.raises(StoreRolledBackError):
         PulsarTxnStreamReader(given, StructType()).latestOffset(offset, ReadAllAvailable())
+
+
+# --- one server of a cluster that lost writes -----------------------------------------------------
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_a_decision_that_its_header_lost_stops_every_attempt_at_the_batch(world: World) -> None:
+    key = BatchKey("sink", "query", 0)
+    attempt = world.batches.begin(key, "n1")
+    task = world.write_batch(attempt, "a")
+    kept = snapshot(world.client, f"tc{attempt.txn.tc}")
+    # Its server dies behind the materialization, and the replica lacks the decision.
+    world.lose(always={"txn_forget_ops": Loss.REQUEST})
+    with pytest.raises(StoreUnavailableError):
+        world.batches.commit(attempt, [[task]], "run", acknowledge=True)
+    restore(world.client, f"tc{attempt.txn.tc}", kept)
+    for number in range(2, 5):
+        process = world.another_process()
+        with pytest.raises(StoreRolledBackError, match="has materialized it as COMMITTED"):
+            process.run_batch(key, f"n{number}", "a")
+    with pytest.raises(StoreRolledBackError, match="has materialized it as COMMITTED"):
+        Sweeper(world.another_process().coordinator, lambda _: None, retention_ms=0).sweep()
+    process = world.another_process()
+    assert process.visible() == ["a"]
+    assert process.state(attempt.txn) is TxnState.ABORTED
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_commit_does_not_succeed_where_its_header_lost_an_abort(
+    world: World, monkeypatch: pytest.MonkeyPatch, merged: bool
+) -> None:
+    if not merged:
+        monkeypatch.setenv(SINGLE_STEPS, "1")
+    txn = world.open()
+    winner = world.write(txn, "a")
+    kept = snapshot(world.client, f"tc{txn.id.tc}")
+    world.another_process().abort(txn)
+    restore(world.client, f"tc{txn.id.tc}", kept)
+    intents = {write_intent(winner.segment, winner.writer)}
+    for _ in range(2):
+        owner = world.another_process().coordinator
+        with pytest.raises(StoreRolledBackError, match="has materialized it as ABORTED"):
+            owner.commit(txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents)
 
 
 # --- records of earlier versions, bounds, and a server that does not tell -----------------------

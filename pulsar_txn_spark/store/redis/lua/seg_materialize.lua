@@ -11,6 +11,7 @@
 -- then     number of subscriptions S, then S times four keys: of the cursor, the pending acks, the
 --          acknowledged ranges, the ranges of this transaction (see _ranges.lua)
 -- -> {seq, 'OK' | 'MORE', writers dropped, cursors moved} | {seq, 'ALREADY'} | {seq, 'CLOSED'}
+--    {seq, 'CONFLICT'}  the other decision was materialized here before: the header has lost it (INV-1)
 -- MORE: it has locked more ranges than one step gives up; call again. Its record in the pending acks goes
 -- with the last of them, so that neither a reset nor `closed` comes in between.
 --    {seq, 'CLOSED'} as well if the segment was deleted and has nothing of the transaction. Where its
@@ -19,6 +20,10 @@
 local closed = redis.call('HGET', KEYS[5], ARGV[5])
 if closed and tonumber(ARGV[6]) < tonumber(closed) then
   return {seq, 'CLOSED'}
+end
+local decided = redis.call('HGET', KEYS[6], ARGV[4])
+if decided and decided ~= ARGV[7] then
+  return {seq, 'CONFLICT'}
 end
 let_through()
 local done = 0

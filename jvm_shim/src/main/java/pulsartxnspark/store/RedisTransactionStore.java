@@ -139,6 +139,13 @@ public final class RedisTransactionStore implements TransactionStore {
     while (reply != null && "MORE".equals(reply.get(1))) {
       reply = scripts.run(call);
     }
+    if (reply != null && "CONFLICT".equals(reply.get(1))) {
+      throw new StoreRolledBackException(
+          "transaction " + header.txn() + " is " + header.state() + " in its header, but segment "
+              + segment + " has materialized the other decision. Tag {tc" + header.txn().tc()
+              + "} lost that decision, in a failover to a replica that lagged. Restore the newest "
+              + "state of the store");
+    }
     // This plug-in makes no tag. Where there is none yet, a sweep notes the decision.
     return reply != null;
   }

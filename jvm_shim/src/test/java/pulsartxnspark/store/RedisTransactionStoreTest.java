@@ -167,6 +167,20 @@ class RedisTransactionStoreTest extends StoreTest {
   }
 
   @Test
+  void aSegmentThatHasMaterializedTheOtherDecisionIsRefused() {
+    WriterId writer = store.begin("n", LONG_MS, "s");
+    store.pin("s", writer);
+    store.abort("s", writer);
+    store.end(writer.txn(), "n", new byte[0]); // whose header has lost the abort
+    Header decided = header(writer);
+    StoreRolledBackException error =
+        assertThrows(
+            StoreRolledBackException.class, () -> store.transactions.materialize(decided));
+    assertTrue(error.getMessage().contains("has materialized the other decision"));
+    assertNull(field("{tc0}:txn:0:1", "materialized"));
+  }
+
+  @Test
   void whatIsNoOutcomeOrNoIntentIsNotGuessed() {
     WriterId writer = store.begin("n", LONG_MS, "s");
     store.intend(writer.txn(), "n", LONG_MS, "X|s|y");
