@@ -31,6 +31,7 @@ from pulsar_txn_spark.errors import (
     DataLossError,
     FencedError,
     StoreCorruptError,
+    StoreRolledBackError,
     TransactionConflictError,
 )
 from pulsar_txn_spark.steps import Step
@@ -575,6 +576,14 @@ class BatchTransactions:
         if header is None and self._store.sinks.read_pointer(key.sink, key.query) != read:
             # A sweep has taught it the decision, and then removed the header.
             return None
+        if header is not None and header.nonce != pointer.nonce:
+            raise StoreRolledBackError(
+                f"the sink's pointer names transaction {txn} of batch {pointer.batch_id}, which "
+                f"belongs to another attempt now. Tag {{tc{txn.tc}}} lost acknowledged writes, and "
+                "gave the number to another transaction. Nothing was written; restore the newest "
+                "state of the store, or start with a new checkpoint and new topics "
+                "(docs/operations.md)"
+            )
         if header is None:
             raise StoreCorruptError(
                 f"the sink's pointer names transaction {txn} of batch {pointer.batch_id}, whose "

@@ -36,6 +36,7 @@ def _committed(store: MetadataStore, query: str, sink: str, batch: int) -> bool:
             return bool(pointer.decision == Pointer.COMMITTED)
         header = store.transactions.read(TxnId.parse(pointer.txn_id))
         if header is not None:
-            return header.state is TxnState.COMMITTED
+            # Of another attempt, if the store lost this one's and gave its number again.
+            return header.nonce == pointer.nonce and header.state is TxnState.COMMITTED
         # Collected: the pointer has learned the decision before.
     return False

@@ -6321,6 +6321,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{TXN}/coordinator.py", "if answer.code is Code.CONFLICT:", "if False:"),
     ),
     mutation(
+        "a transaction that got a lost number again passes for the one that the pointer names",
+        "INV-8",
+        f"{HISTORIES}::test_a_transaction_number_that_was_given_again_is_not_taken_for_the_batch",
+        Edit(
+            f"{TXN}/batch.py",
+            "if header is not None and header.nonce != pointer.nonce:",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a source takes a transaction that got a lost number again for that of the batch",
+        "INV-11",
+        f"{HISTORIES}::test_a_transaction_number_that_was_given_again_is_not_taken_for_the_batch",
+        Edit(f"{TXN}/committed.py", "header.nonce == pointer.nonce and ", ""),
+    ),
+    mutation(
         "a commit does not look for what its tasks have seen of the store",
         "INV-14",
         "tests/spark/sink/test_task.py"

@@ -33,6 +33,7 @@ from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
+from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.participants import write_intent
 from pulsar_txn_spark.txn.seen import note_segments
 from pulsar_txn_spark.txn.sweeper import Sweeper
@@ -487,6 +488,30 @@ def test_a_commit_does_not_succeed_where_its_header_lost_an_abort(
         owner = world.another_process().coordinator
         with pytest.raises(StoreRolledBackError, match="has materialized it as ABORTED"):
             owner.commit(txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents)
+
+
+def test_a_transaction_number_that_was_given_again_is_not_taken_for_the_batch(
+    world: World,
+) -> None:
+    key = BatchKey("sink", "query", 0)
+    before, first, other = "owner", "n1", "n3"  # all of one coordinator
+    tc = world.coordinator.shard(before)
+    assert {world.coordinator.shard(nonce) for nonce in (first, other)} == {tc}
+    world.abort(world.open(nonce=before))
+    tag = f"tc{tc}"
+    kept = snapshot(world.client, tag)
+    attempt = world.run_batch(key, first, "a")
+    restore(world.client, tag, kept)
+    process = world.another_process()
+    reused = process.open(nonce=other)
+    assert reused.id == attempt.txn
+    for number in range(2):
+        with pytest.raises(StoreRolledBackError, match="belongs to another attempt now"):
+            world.another_process().batches.begin(key, f"next-{number}")
+    assert process.state(reused) is TxnState.OPEN
+    process.commit(reused)
+    assert not batch_is_committed(process.store, "query", 0)
+    assert process.visible() == ["a"]
 
 
 # --- records of earlier versions, bounds, and a server that does not tell -----------------------
