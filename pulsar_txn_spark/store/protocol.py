@@ -658,7 +658,8 @@ class QueryStore(Protocol):
     ) -> dict[str, SinkEntry]:
         """Register that a sink of a query begins a batch in an attempt.
 
-        Returns the others that have begun that batch in another attempt.
+        Returns the others that have begun that batch in another attempt. From then on the sink's
+        pointer is refused if its past lacks the state that was noted for the sink last.
         """
         ...
 
@@ -672,6 +673,12 @@ class QueryStore(Protocol):
 
     def read_plans(self, query: str, batch: str) -> dict[str, bytes]:
         """Read what was registered for a micro-batch."""
+        ...
+
+    def read_plans_and_note(
+        self, query: str, batch: str, sink: str, seen: Seen
+    ) -> dict[str, bytes]:
+        """Read the same, and note a state of the sink's tag: :meth:`register_sink` goes by it."""
         ...
 
 

@@ -195,6 +195,8 @@ class BatchTransactions:
             and another one of the query has committed this batch in an earlier attempt.
         TransactionAbortedError
             If the attempt was aborted before its transaction began.
+        StoreRolledBackError
+            If the store has lost the pointer of a commit, or the decision that it names.
         """
         with steps.at(Step.BEGIN):
             if not key.streaming:
@@ -700,7 +702,7 @@ class BatchTransactions:
         key = attempt.key
         if not key.streaming:
             return []
-        records = self._store.queries.read_plans(key.query, str(key.batch))
+        records = self._read_plans(key)
         plans = [ReadPlan.parse(record) for record in records.values()]
         marks = {plan.execution_id for plan in plans if plan.incomplete}
         if execution_id and execution_id in marks and not attempt.replay:
@@ -711,6 +713,17 @@ class BatchTransactions:
                 "these rows, start the query again with failOnDataLoss=false"
             )
         return plans_of_attempt([plan for plan in plans if not plan.incomplete], execution_id)
+
+    def _read_plans(self, key: BatchKey) -> dict[str, bytes]:
+        """Read what the batch has read, and let its query know which pointer it has.
+
+        In a cluster the pointer's server may lose it alone. On one Redis all of the store goes back
+        at once, so that nothing is noted.
+        """
+        seen = self._store.seen(f"sink:{key.sink}")
+        if self._store.merged.possible or not seen.seq:
+            return self._store.queries.read_plans(key.query, str(key.batch))
+        return self._store.queries.read_plans_and_note(key.query, str(key.batch), key.sink, seen)
 
     def _compare(
         self,

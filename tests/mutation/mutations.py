@@ -223,7 +223,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "INV-7",
         f"{MERGED_STEPS}"
         "::test_an_attempt_that_begins_in_one_step_ends_what_an_earlier_one_left_in_other_sinks",
-        Edit(f"{LUA}/_merged.lua", "call.name == 'sink_register' and #reply > 2", "false"),
+        Edit(f"{LUA}/_merged.lua", "call.name == 'sink_register' and #reply > 3", "false"),
     ),
     mutation(
         "a pointer that is written in one step names no transaction",
@@ -6319,6 +6319,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         "test_a_commit_does_not_succeed_where_its_header_lost_an_abort[True], "
         "test_a_commit_does_not_succeed_where_its_header_lost_an_abort[False]",
         Edit(f"{TXN}/coordinator.py", "if answer.code is Code.CONFLICT:", "if False:"),
+    ),
+    mutation(
+        "a commit does not note the sink's pointer with its query",
+        "INV-14",
+        f"{HISTORIES}"
+        "::test_a_pointer_that_its_server_lost_stops_every_attempt_at_the_batch[True-behind], "
+        "test_a_pointer_that_its_server_lost_stops_every_attempt_at_the_batch[False-overtaken]",
+        Edit(
+            f"{TXN}/batch.py",
+            "        if self._store.merged.possible or not seen.seq:\n",
+            "        if True:\n",
+        ),
+    ),
+    mutation(
+        "a batch begins whatever pointer its query has noted",
+        "INV-14",
+        f"{HISTORIES}"
+        "::test_a_pointer_that_its_server_lost_stops_every_attempt_at_the_batch[False-behind], "
+        "test_a_pointer_that_its_server_lost_stops_every_attempt_at_the_batch[True-overtaken]",
+        Edit(f"{REDIS}/sinks.py", "        if reply[2]:\n", "        if False:\n"),
+    ),
+    mutation(
+        "a task does not say which pointer it has begun with",
+        "INV-14",
+        "tests/spark/sink/test_task.py"
+        "::test_a_batch_does_not_begin_again_whose_pointer_the_store_has_lost",
+        Edit(
+            f"{SINK_CODE}/task.py",
+            '                tags.append(f"sink:{attempt.key.sink}")\n',
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "a late commit notes an older pointer over a newer one",
+        "INV-14",
+        f"{HISTORIES}"
+        "::test_a_query_knows_the_newest_pointer_and_forgets_those_of_sinks_that_it_forgets",
+        Edit(
+            f"{LUA}/sink_seen.lua",
+            "tonumber(string.match(noted, '^%d+')) >= tonumber(ARGV[5])",
+            "false",
+        ),
     ),
     mutation(
         "a transaction that got a lost number again passes for the one that the pointer names",

@@ -165,8 +165,10 @@ class _WriteTask:
                 record.before.ParseFromString(attempt.before)
             store = self._components.store
             # Also where it wrote nothing: it has begun the transaction, or joined it.
-            segments = (f"seg:{output.segment.id}" for output in written)
-            note_tags(record, store.seen, [f"tc{attempt.txn.tc}", *segments])
+            tags = [f"tc{attempt.txn.tc}", *(f"seg:{output.segment.id}" for output in written)]
+            if attempt.key.streaming:
+                tags.append(f"sink:{attempt.key.sink}")
+            note_tags(record, store.seen, tags)
             record.round_trips = store.round_trips - self._round_trips_before
             record.counters.update(store.counters.drain())
         return TaskCommitMessage(

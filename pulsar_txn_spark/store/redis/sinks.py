@@ -8,6 +8,7 @@ from pulsar_txn_spark.steps import Step
 from pulsar_txn_spark.store.records import (
     Code,
     PointerRead,
+    Seen,
     SinkEntry,
     TxnHeader,
     TxnId,
@@ -16,6 +17,7 @@ from pulsar_txn_spark.store.redis.scripts import (
     Arg,
     Call,
     Scripts,
+    as_seen,
     pairs,
     text,
 )
@@ -60,7 +62,11 @@ class RedisQueryStore:
         self, query: str, sink: str, batch: int, attempt: str
     ) -> dict[str, SinkEntry]:
         """Register that a sink of a query begins a batch in an attempt (``sink_register.lua``)."""
-        return as_others(self._scripts.run(register_call(query, sink, batch, attempt)))
+        reply = self._scripts.run(register_call(query, sink, batch, attempt))
+        if reply[2]:
+            # The next step on the sink's tag compares it: the pointer is behind, or it is there.
+            self._scripts.raise_last_seen({f"sink:{sink}": as_seen(reply[2])})
+        return as_others(reply)
 
     def read_sinks(self, query: str) -> dict[str, SinkEntry]:
         """Read which batch each sink of a query has begun last, and in which attempt."""
@@ -73,8 +79,15 @@ class RedisQueryStore:
 
     def read_plans(self, query: str, batch: str) -> dict[str, bytes]:
         """Read what was registered for a micro-batch."""
-        call = Call("plan_read", f"query:{query}", [f"plans:{batch}"], [])
-        reply = self._scripts.run(call, [0, "OK"])
+        reply = self._scripts.run(_plans_call(query, batch), [0, "OK"])
+        return dict(pairs(reply[2:]))
+
+    def read_plans_and_note(
+        self, query: str, batch: str, sink: str, seen: Seen
+    ) -> dict[str, bytes]:
+        """Read plans, and note a state of a sink's tag, in one round trip (``sink_seen.lua``)."""
+        calls = [_plans_call(query, batch), seen_call(query, sink, seen)]
+        reply, _ = self._scripts.run_all(calls)
         return dict(pairs(reply[2:]))
 
 
@@ -106,7 +119,17 @@ def is_swapped(reply: Sequence[bytes], current: str, pointer: bytes) -> bool:
 def register_call(query: str, sink: str, batch: int, attempt: str) -> Call:
     """Return the call that registers that a sink begins a batch."""
     args: list[Arg] = [sink, batch, attempt, _SINKS_KEPT]
-    return Call("sink_register", f"query:{query}", ["sinks"], args)
+    return Call("sink_register", f"query:{query}", ["sinks", "sinks-seen"], args)
+
+
+def seen_call(query: str, sink: str, seen: Seen) -> Call:
+    """Return the call that notes a state of a sink's tag with a query."""
+    args: list[Arg] = [sink, seen.seq, seen.history]
+    return Call("sink_seen", f"query:{query}", ["sinks-seen"], args)
+
+
+def _plans_call(query: str, batch: str) -> Call:
+    return Call("plan_read", f"query:{query}", [f"plans:{batch}"], [])
 
 
 def plan_call(query: str, batch: str, source: str, plan: bytes) -> Call:
@@ -118,7 +141,7 @@ def plan_call(query: str, batch: str, source: str, plan: bytes) -> Call:
 
 def as_others(reply: Sequence[bytes]) -> dict[str, SinkEntry]:
     """Read which other sinks have begun a batch in another attempt."""
-    return _sink_entries(reply[2:])
+    return _sink_entries(reply[3:])
 
 
 def _sink_entries(values: Sequence[bytes]) -> dict[str, SinkEntry]:

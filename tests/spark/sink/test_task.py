@@ -335,6 +335,25 @@ def test_a_commit_notices_that_the_store_has_lost_what_a_task_had_written(
     assert redis_client.hget(header, "state") == b"OPEN"
 
 
+@pytest.mark.usefixtures("single_steps")
+def test_a_batch_does_not_begin_again_whose_pointer_the_store_has_lost(
+    spark: Spark, redis_client: Any
+) -> None:
+    """By what the task has seen: the process of the commit does not ask the sink."""
+    spark.micro_batch("a", "b")
+    [pointers] = redis_client.keys("{sink:*}:pointers")
+    kept = snapshot(redis_client, tag_of(pointers))
+    spark.batch = 1
+    messages = [spark.task(spark.stream_writer(), 0, "c")]
+    another_process()
+    spark.stream_writer().commit(messages, 1)
+    restore(redis_client, tag_of(pointers), kept)
+    another_process()
+    with pytest.raises(StoreRolledBackError, match="was seen before"):
+        spark.task(spark.stream_writer(), 0, "c")
+    assert spark.visible() == Counter("abc")
+
+
 def tag_of(key: bytes) -> str:
     return key.decode().partition("}")[0].removeprefix("{")
 

@@ -20,6 +20,7 @@ from pulsar_txn_spark.store.records import (
     OpLogSettings,
     OpsAnswer,
     PointerRead,
+    Seen,
     SegmentDecision,
     SubscriptionRef,
     TxnId,
@@ -28,6 +29,7 @@ from pulsar_txn_spark.store.records import (
 )
 from pulsar_txn_spark.store.redis import scripts
 from pulsar_txn_spark.store.redis import store as redis_store
+from pulsar_txn_spark.store.redis.sinks import seen_call
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import ack_intent, pointer_intent, write_intent
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
@@ -195,6 +197,7 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, _: w.store.queries.register_sink("q", "sink", 1, "run"),
         lambda w, _: w.store.queries.register_sink("q", "other", 3, "run"),
     ],
+    "sink_seen": [lambda w, _: w.store.scripts.answer(seen_call("q", "sink", Seen(7, "f" * 16)))],
     "stage_sweep": [
         lambda w, t: [w.store.stages.sweep(t.tc, unused_ms=-1, limit=9), staged_keys(w)][1:]
     ],

@@ -31,6 +31,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
 from pulsar_txn_spark.store.records import Seen, TxnState
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
+from pulsar_txn_spark.store.redis.sinks import _SINKS_KEPT
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.batch import BatchKey
 from pulsar_txn_spark.txn.committed import batch_is_committed
@@ -47,7 +48,7 @@ from tests.support.redis_servers import (
     start_replicated_cluster,
     until,
 )
-from tests.support.scenario import SEGMENT, Loss, World
+from tests.support.scenario import SEGMENT, Loss, World, load_scripts
 
 TAG = f"seg:{SEGMENT}"
 _KEPT = 64  # ended histories that a tag record names
@@ -488,6 +489,59 @@ def test_a_commit_does_not_succeed_where_its_header_lost_an_abort(
         owner = world.another_process().coordinator
         with pytest.raises(StoreRolledBackError, match="has materialized it as ABORTED"):
             owner.commit(txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents)
+
+
+@pytest.mark.usefixtures("single_steps")
+@pytest.mark.parametrize("pushed", [0, 20], ids=["behind", "overtaken"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pointer_that_its_server_lost_stops_every_attempt_at_the_batch(
+    world: World, pushed: int, first: bool
+) -> None:
+    if first:
+        world.store.sinks.swap_pointer(
+            "sink", "other", world.store.sinks.read_pointer("sink", "other"), b"", current=""
+        )
+    else:
+        world.run_batch(BatchKey("sink", "query", 0), "n0", "a")
+    kept = snapshot(world.client, "sink:sink")
+    key = BatchKey("sink", "query", 0 if first else 1)
+    world.run_batch(key, "n1", "b")
+    written = world.visible()
+    restore(world.client, "sink:sink", kept)
+    new_replication_id(world.client)
+    for number in range(pushed):  # by other queries of the sink
+        other = world.another_process().store.sinks
+        read = other.read_pointer("sink", f"other-{number}")
+        other.swap_pointer("sink", f"other-{number}", read, b"", current=read.current_query)
+    for number in range(2, 5):
+        with pytest.raises(StoreRolledBackError, match=r"sink:sink.* lost acknowledged writes"):
+            world.another_process().run_batch(key, f"n{number}", "b", run=f"run-{number}")
+    assert world.another_process().visible() == written
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_a_query_knows_the_newest_pointer_and_forgets_those_of_sinks_that_it_forgets(
+    world: World,
+) -> None:
+    world.run_batch(BatchKey("sink", "query", 0), "n0", "a")
+    newest = world.store.seen("sink:sink")
+    queries = world.another_process().store.queries
+    assert queries.read_plans_and_note("query", "0", "sink", Seen(newest.seq - 1, "f" * 16)) == {}
+    noted = world.client.hgetall("{query:query}:sinks-seen")
+    assert noted == {b"sink": f"{newest.seq} {newest.history}".encode()}
+    for number in range(_SINKS_KEPT):
+        queries.register_sink("query", f"sink-{number}", 1, "run")
+    assert not world.client.exists("{query:query}:sinks-seen")
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_a_pointer_is_noted_in_the_round_trip_that_reads_the_plans(world: World) -> None:
+    world.store.queries.register_plan("query", "0", "source", b"plan")
+    load_scripts(world.client)
+    before = world.store.round_trips
+    plans = world.store.queries.read_plans_and_note("query", "0", "sink", Seen(1))
+    assert world.store.round_trips - before == 1
+    assert plans == {"source": b"plan"}
 
 
 def test_a_transaction_number_that_was_given_again_is_not_taken_for_the_batch(
