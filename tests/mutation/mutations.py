@@ -1019,6 +1019,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "histories of last seen sequence numbers are taken for a part of the decision",
+        "INV-1",
+        f"{HISTORIES}::test_a_commit_again_after_a_restart_of_the_store_is_the_same",
+        Edit(
+            f"{TXN}/coordinator.py", '        outcome.ClearField("histories")\n', "        pass\n"
+        ),
+    ),
+    mutation(
         "a commit drops writers that it does not name",
         "INV-3",
         f"{ENDS}::test_a_commit_that_names_no_writers_is_refused_where_there_are_some",

@@ -448,6 +448,21 @@ def test_a_checkpoint_is_what_a_restarted_reader_remembers_a_store_by(
         PulsarTxnStreamReader(given, StructType()).latestOffset(offset, ReadAllAvailable())
 
 
+def test_a_commit_again_after_a_restart_of_the_store_is_the_same(world: World) -> None:
+    txn = world.open()
+    winner = world.write(txn, "row")
+    histories = set()
+    for number in range(2):
+        new_replication_id(world.client)
+        world.store.segments.raise_high(SEGMENT, Position(2, number))
+        outcome = Outcome(winners=[winner])
+        note_segments(outcome, world.store.seen, [SEGMENT])
+        histories.add(outcome.histories[TAG])
+        world.coordinator.commit(txn.id, txn.nonce, outcome)
+    assert len(histories) == 2
+    assert world.visible() == ["row"]
+
+
 # --- one server of a cluster that lost writes -----------------------------------------------------
 
 
