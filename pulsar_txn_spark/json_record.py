@@ -1,12 +1,18 @@
-"""Records as JSON whose fields may become more: an older version reads what it knows."""
+"""Records as JSON: those with a version, and those whose fields may become more."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 Record = TypeVar("Record")
+
+
+def has_version(tree: object, version: int) -> TypeGuard[Mapping[str, Any]]:
+    """Tell whether a JSON document is an object of a version, which stands in its field ``v``."""
+    value = tree.get("v") if isinstance(tree, Mapping) else None
+    return type(value) is int and value == version
 
 
 def of_tree(kind: type[Record], tree: Mapping[str, Any]) -> Record:

@@ -12,7 +12,7 @@ from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, components_of
 from pulsar_txn_spark.cli.output import iso_time, short_time, show
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.errors import TransactionConflictError, TransactionNotFoundError
-from pulsar_txn_spark.store.metadata_pb2 import Outcome
+from pulsar_txn_spark.store.decoding import outcome_of
 from pulsar_txn_spark.store.records import EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.ids import pulsars_own, read_txn_id
 from pulsar_txn_spark.txn.participants import Participants
@@ -77,7 +77,7 @@ def txn_show(
     header = _header(components_of(option), transaction)
     row = _headers([header])[0]
     participants = Participants.of(header.intents)
-    outcome = Outcome.FromString(header.outcome)
+    outcome = outcome_of(header)
     row |= {
         "owner": header.owner,
         "finalized": iso_time(header.finalized_ms),

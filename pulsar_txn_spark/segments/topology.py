@@ -27,6 +27,7 @@ from pulsar_txn_spark.position import Position
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store import metadata_pb2
+from pulsar_txn_spark.store.decoding import decoded, unreadable
 
 HASH_SPACE = 1 << 16
 MAX_SEGMENTS = 1024
@@ -419,8 +420,21 @@ class Topology:
     @classmethod
     @lru_cache(maxsize=_PARSED)
     def parse(cls, version: int, data: bytes) -> Topology:
-        """Read a record; the same record is the same object, since nothing of it changes."""
-        record = metadata_pb2.Topology.FromString(data)
+        """Read a record; the same record is the same object, since nothing of it changes.
+
+        Raises
+        ------
+        StoreCorruptError
+            If it is none, or has a state that only a later version knows.
+        """
+        record = decoded(metadata_pb2.Topology, data, "a topology")
+        try:
+            return cls._of(version, record)
+        except KeyError as error:
+            raise unreadable(f"the topology of {record.topic}", f"state {error}") from error
+
+    @classmethod
+    def _of(cls, version: int, record: metadata_pb2.Topology) -> Topology:
         topic = TopicName.parse(record.topic)
         segments = tuple(
             Segment(

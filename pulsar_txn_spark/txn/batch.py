@@ -35,6 +35,7 @@ from pulsar_txn_spark.errors import (
     TransactionConflictError,
 )
 from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.decoding import outcome_of, pointer_of
 from pulsar_txn_spark.store.metadata_pb2 import (
     EarlierBatch,
     Evidence,
@@ -214,7 +215,7 @@ class BatchTransactions:
 
     def _try_begin(self, key: BatchKey, nonce: str, owner: str, rules: SinkRules) -> Attempt | None:
         read, last = self._read_pointer(key)
-        pointer = Pointer.FromString(read.own) if read.own else None
+        pointer = pointer_of(key.sink, read.own) if read.own else None
         previous: _Found | None = None
         if pointer is not None:
             self._refuse_fenced(key, nonce, pointer, read.current_query)
@@ -331,7 +332,7 @@ class BatchTransactions:
         if not read.current:
             return True
         # A new query on this sink id (another checkpoint): the old one is over.
-        last = self._find(key, read, Pointer.FromString(read.current))
+        last = self._find(key, read, pointer_of(key.sink, read.current))
         return None if last is None else self._finish(last) or True
 
     def _note_earlier(
@@ -355,7 +356,7 @@ class BatchTransactions:
         header = header or self._store.transactions.read(txn)
         record: Outcome | Pointer | None = pointer
         if header is not None:
-            record = Outcome.FromString(header.outcome)
+            record = outcome_of(header)
         if record is None:
             return b"", None
         return record.digest, record.evidence if record.HasField("evidence") else None
@@ -392,7 +393,7 @@ class BatchTransactions:
         cause : str
         """
         read = self._store.sinks.read_pointer(key.sink, key.query)
-        pointer = Pointer.FromString(read.own)
+        pointer = pointer_of(key.sink, read.own)
         begun_by, _, _ = pointer.owner.partition("|")
         is_undecided = bool(read.own) and pointer.decision == Pointer.UNDECIDED
         if is_undecided and (pointer.batch_id, begun_by) == (key.batch, process):
@@ -477,7 +478,7 @@ class BatchTransactions:
         """Tell whether an earlier attempt has committed a batch to a sink; end one that is OPEN."""
         for _ in range(_BEGIN_TRIES):
             read = self._store.sinks.read_pointer(key.sink, key.query)
-            pointer = Pointer.FromString(read.own) if read.own else None
+            pointer = pointer_of(key.sink, read.own) if read.own else None
             if pointer is None or pointer.batch_id != key.batch:
                 return False
             if _attempt_of(pointer.owner) == attempt:
@@ -508,7 +509,7 @@ class BatchTransactions:
         key = BatchKey(cursor.sink, cursor.query, int(cursor.batch))
         for _ in range(_BEGIN_TRIES):
             read = self._store.sinks.read_pointer(key.sink, key.query)
-            pointer = Pointer.FromString(read.own) if read.own else None
+            pointer = pointer_of(key.sink, read.own) if read.own else None
             if pointer is not None:
                 if not pointer.every_batch:
                     # A sink that writes sometimes, or of a version that did not say.
@@ -739,7 +740,7 @@ class BatchTransactions:
         """
         key = attempt.key
         read = self._store.sinks.read_pointer(key.sink, key.query)
-        pointer = Pointer.FromString(read.own)
+        pointer = pointer_of(key.sink, read.own)
         if pointer.batch_id != key.batch:
             # With its header, the evidence may be gone by now: nothing could be compared.
             raise FencedError(

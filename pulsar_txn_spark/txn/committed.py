@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulsar_txn_spark.store.decoding import pointer_of
 from pulsar_txn_spark.store.metadata_pb2 import Pointer
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import TxnId, TxnState
@@ -29,7 +30,7 @@ def batch_is_committed(store: MetadataStore, query: str, batch: int) -> bool:
 def _committed(store: MetadataStore, query: str, sink: str, batch: int) -> bool:
     for _ in range(_TRIES):
         read = store.sinks.read_pointer(sink, query)
-        pointer = Pointer.FromString(read.own) if read.own else None
+        pointer = pointer_of(sink, read.own) if read.own else None
         if pointer is None or pointer.batch_id != batch:
             return False
         if pointer.decision != Pointer.UNDECIDED:

@@ -27,6 +27,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.metrics import OpLogCounts
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.steps import Step
+from pulsar_txn_spark.store.decoding import outcome_of
 from pulsar_txn_spark.store.metadata_pb2 import Outcome
 from pulsar_txn_spark.store.metadata_pb2 import Position as PositionRecord
 from pulsar_txn_spark.store.protocol import MetadataStore
@@ -318,7 +319,7 @@ class TransactionCoordinator:
                 "outcome"
             )
         same = header.state is TxnState.COMMITTED and header.nonce == nonce
-        self.commit(txn, nonce, Outcome.FromString(header.outcome) if same else Outcome())
+        self.commit(txn, nonce, outcome_of(header) if same else Outcome())
 
     def commit(
         self,
@@ -385,7 +386,7 @@ class TransactionCoordinator:
         if header.state is TxnState.ABORTED:
             raise _aborted(header)
         # INV-1: a retry under the same nonce of its own decision succeeds, any other does not.
-        if not _same_decision(header.outcome, record):
+        if not _same_decision(header, record):
             raise TransactionConflictError(
                 f"transaction {txn} was committed already, with other writers than those named now"
             )
@@ -541,7 +542,7 @@ class TransactionCoordinator:
             )
         if header.materialized and not repeat:
             return
-        outcome = Outcome.FromString(header.outcome)
+        outcome = outcome_of(header)
         self.store.raise_last_seen(noted_in(outcome))
         participants = Participants.of(header.intents)
         committed = header.state is TxnState.COMMITTED
@@ -658,12 +659,12 @@ def _decisions(
     return decisions
 
 
-def _same_decision(decided: bytes, requested: bytes) -> bool:
-    """Tell whether two outcomes decide the same.
+def _same_decision(header: TxnHeader, requested: bytes) -> bool:
+    """Tell whether a header's outcome and another one decide the same.
 
     What it has last seen is no part of that: who commits again may have seen more of the store.
     """
-    outcomes = [Outcome.FromString(decided), Outcome.FromString(requested)]
+    outcomes = [outcome_of(header), Outcome.FromString(requested)]
     for outcome in outcomes:
         outcome.ClearField("last_seen")
         outcome.ClearField("histories")
@@ -710,4 +711,4 @@ def _no_header(txn: TxnId) -> TransactionNotFoundError:
 
 
 def _cause(header: TxnHeader) -> str:
-    return Outcome.FromString(header.outcome).cause or "no cause given"
+    return outcome_of(header).cause or "no cause given"

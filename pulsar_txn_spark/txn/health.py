@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pulsar_txn_spark.store.metadata_pb2 import Pointer
+from pulsar_txn_spark.store.decoding import pointer_of
 from pulsar_txn_spark.store.protocol import MetadataStore
 from pulsar_txn_spark.store.records import TcState, TxnId, TxnState
 from pulsar_txn_spark.txn.participants import Participants
@@ -99,7 +99,7 @@ def retained_by_pointers(
         ]
         for header, (query, sink) in aborted[:_FOLLOWED_UP]:
             own = store.sinks.read_pointer(sink, query).own
-            pointer = Pointer.FromString(own) if own else None
+            pointer = pointer_of(sink, own) if own else None
             named = pointer is not None and pointer.txn_id == header.txn.key
             if not named and not moved_on(pointer, header):
                 headers.append(RetainedHeader(header.txn, sink, query))

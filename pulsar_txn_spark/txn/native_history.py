@@ -25,12 +25,23 @@ from pulsar_txn_spark.errors import (
     StoreCorruptError,
     TransactionConflictError,
 )
+from pulsar_txn_spark.json_record import has_version
 from pulsar_txn_spark.store.metadata_pb2 import Evidence
 from pulsar_txn_spark.txn.batch import SinkRules
 
 _VERSION = 1
 _FIRST_BATCH = 0
 _LONGEST_ERROR = 1000  # characters of a failed attempt's error
+_NO_RECORD = (
+    ValueError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    DecodeError,
+    binascii.Error,
+)
+"""What Python says of bytes that are no record."""
 
 
 class NativeTxn(NamedTuple):
@@ -58,9 +69,6 @@ class Kind(StrEnum):
     """It is committed, with this batch: the record is part of the transaction itself."""
     BARRIER = "barrier"
     """The driver reads up to here."""
-
-
-_KINDS = {_VERSION: Kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,9 @@ class Record:
         """
         try:
             tree = json.loads(text)
-            kind = _KINDS[tree["v"]](tree["kind"])
+            if not has_version(tree, _VERSION):
+                raise ValueError("expected an object of that version")
+            kind = Kind(tree["kind"])
             batch = None
             if kind is Kind.COMMITTED:
                 evidence = base64.b64decode(tree["evidence"], validate=True)
@@ -153,7 +163,7 @@ class Record:
                 batch,
                 str(tree.get("error", "")),
             )
-        except (ValueError, KeyError, TypeError, DecodeError, binascii.Error) as error:
+        except _NO_RECORD as error:
             raise StoreCorruptError(
                 f"expected a record of version {_VERSION} in the control topic, found "
                 f"{text[:80]!r}. Somebody else writes to the topic, or a later version of this "

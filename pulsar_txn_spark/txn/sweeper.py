@@ -36,7 +36,8 @@ from pulsar_txn_spark.errors import (
     TransactionNotFoundError,
 )
 from pulsar_txn_spark.position import Position
-from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
+from pulsar_txn_spark.store.decoding import outcome_of, pointer_of
+from pulsar_txn_spark.store.metadata_pb2 import Pointer
 from pulsar_txn_spark.store.records import Code, EndedBy, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.participants import Participants
@@ -340,7 +341,7 @@ class Sweeper:
         query, sink = pointed
         for _ in range(_POINTER_TRIES):
             read = self._store.sinks.read_pointer(sink, query)
-            pointer = Pointer.FromString(read.own) if read.own else None
+            pointer = pointer_of(sink, read.own) if read.own else None
             if pointer is None or pointer.txn_id != header.txn.key:
                 if moved_on(pointer, header):
                     return None
@@ -349,7 +350,7 @@ class Sweeper:
                 return None
             committed = header.state is TxnState.COMMITTED
             pointer.decision = Pointer.COMMITTED if committed else Pointer.ABORTED
-            outcome = Outcome.FromString(header.outcome)
+            outcome = outcome_of(header)
             pointer.digest = outcome.digest
             if outcome.HasField("evidence"):
                 pointer.evidence.CopyFrom(outcome.evidence)

@@ -1078,7 +1078,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{HEADER}::test_a_commit_repeated_with_other_winners_is_a_conflict",
         Edit(
             f"{TXN}/coordinator.py",
-            "        if not _same_decision(header.outcome, record):\n",
+            "        if not _same_decision(header, record):\n",
             "        if False:\n",
         ),
     ),

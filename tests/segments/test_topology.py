@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_txn_spark.errors import OptionError, TransactionDomainError
+from pulsar_txn_spark.errors import OptionError, StoreCorruptError, TransactionDomainError
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import (
@@ -97,6 +97,19 @@ def test_a_topology_survives_its_record() -> None:
     topology = Topology(TOPIC, "3f2a", (parent, empty, child), 3, "embedded", version=5)
     assert Topology.parse(5, topology.serialize()) == topology
     assert topology.active == (child,)
+
+
+@pytest.mark.parametrize("change", ["segment", "topic", "damage"])
+def test_a_topology_that_cannot_be_read_is_an_error_that_says_so(change: str) -> None:
+    record = metadata_pb2.Topology.FromString(Topology.plan(TOPIC, 2, "embedded").serialize())
+    # Protobuf keeps a value of an enumeration that it does not know.
+    if change == "segment":
+        record.segments[0].state = 99  # type: ignore[assignment]
+    elif change == "topic":
+        record.state = 99  # type: ignore[assignment]
+    data = b"\xff\xff" if change == "damage" else record.SerializeToString()
+    with pytest.raises(StoreCorruptError, match=r"cannot be read .* or a later version"):
+        Topology.parse(1, data)
 
 
 def test_a_topic_that_brokers_gate_lies_on_another_backend_for_versions_without_bits() -> None:

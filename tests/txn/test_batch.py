@@ -25,6 +25,7 @@ from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer, TaskWrite
 from pulsar_txn_spark.store.records import AckRequest, Code, Cursor, SinkEntry, TxnId, TxnState
 from pulsar_txn_spark.txn.batch import Attempt, BatchKey, SinkRules, new_nonce
+from pulsar_txn_spark.txn.committed import batch_is_committed
 from pulsar_txn_spark.txn.coordinator import LastBegun, TxnStatus
 from pulsar_txn_spark.txn.participants import pointer_intent
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore, PlannedRange, ReadPlan
@@ -771,6 +772,16 @@ def test_a_pointer_to_a_header_that_is_gone_is_not_guessed(world: World) -> None
     for key in (KEY, NEXT):
         with pytest.raises(StoreCorruptError, match="not guessed"):
             world.batches.begin(key, "n2")
+
+
+def test_a_pointer_that_cannot_be_read_is_an_error_that_says_so(world: World) -> None:
+    world.run_batch(KEY, "n1", "a")
+    world.client.hset("{sink:sink}:pointers", "query", b"\xff\xff")
+    for key in (KEY, NEXT):
+        with pytest.raises(StoreCorruptError, match=r"pointer of sink 'sink' .* cannot be read"):
+            world.batches.begin(key, "n2")
+    with pytest.raises(StoreCorruptError, match="cannot be read"):
+        batch_is_committed(world.store, "query", 0)
 
 
 def test_a_header_that_a_sweep_removes_while_an_attempt_begins_is_not_missing(

@@ -58,6 +58,9 @@ def test_records_are_read_as_they_were_written() -> None:
         b'{"v": 2, "kind": "begun", "txn": [1, 2]}',
         b'{"v": 1, "kind": "other", "txn": [1, 2]}',
         b'{"v": 1, "kind": "begun", "txn": [1]}',
+        b'{"v": true, "kind": "begun", "txn": [1, 2]}',
+        b'{"v": 1, "kind": "begun", "txn": [1e400, 2]}',
+        b"[" * 100_000,
         b'{"v": 1, "kind": "committed", "txn": [1, 2], "query": "q", "batch": 1, "evidence": "?"}',
         json.dumps(
             {

@@ -345,6 +345,20 @@ def test_headers_that_cannot_go_hide_no_others_and_are_named(
     assert len(process.sweep().stuck) == 2, "it begins anew at the oldest"
 
 
+def test_an_outcome_that_cannot_be_read_is_named_and_does_not_block_the_others(
+    world: World,
+) -> None:
+    damaged, other = in_one_tc(world, 2)
+    world.decide(damaged, world.write(damaged, "damaged", segment=OTHER_SEGMENT))
+    world.decide(other, world.write(other, "row"))
+    header = f"{{tc{damaged.id.tc}}}:txn:{damaged.id.key}"
+    world.client.hset(header, "outcome", b"\xff\xff")
+    report = sweep(world)
+    assert report.headers_removed == 1
+    assert any("the outcome of transaction" in why for why in report.stuck)
+    assert world.visible() == ["row"]
+
+
 def test_a_decision_that_cannot_be_materialized_does_not_block_the_others(
     world: World,
 ) -> None:

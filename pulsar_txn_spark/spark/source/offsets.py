@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pulsar_txn_spark.errors import DataLossError, StoreRolledBackError
+from pulsar_txn_spark.json_record import has_version
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.segments.topic_name import SCALABLE_DOMAIN
 from pulsar_txn_spark.segments.topology import Topology
@@ -175,7 +176,7 @@ class SourceOffset:
         return {**end, "from": begun}
 
     @classmethod
-    def from_json(cls, tree: Mapping[str, Any]) -> SourceOffset:
+    def from_json(cls, tree: object) -> SourceOffset:
         """Read what Spark had in the checkpoint.
 
         Raises
@@ -183,9 +184,10 @@ class SourceOffset:
         DataLossError
             If it is no offset of this source, or of a newer version of it.
         """
-        if tree.get("v") != FORMAT:
+        if not has_version(tree, FORMAT):
+            version = tree.get("v") if isinstance(tree, Mapping) else tree
             raise DataLossError(
-                f"the checkpoint's offset has format {tree.get('v')!r}, expected {FORMAT}: it was "
+                f"the checkpoint's offset has format {version!r}, expected {FORMAT}: it was "
                 "written by another source or a newer version of pulsar_txn_spark. Use that "
                 "version, or a new checkpoint"
             )
@@ -207,7 +209,7 @@ class SourceOffset:
             }
             uuid, store_epoch = tree["store"]["uuid"], tree["store"]["epoch"]
             return cls(uuid, store_epoch, topics, begun if "from" in tree else None)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DataLossError(
                 f"the checkpoint's offset is malformed ({type(error).__name__}: {error}): restore "
                 "the checkpoint"

@@ -78,13 +78,19 @@ def test_positions_are_found_by_topic_and_segment() -> None:
     }
 
 
-@pytest.mark.parametrize("version", [None, 0, 2, "1"])
+@pytest.mark.parametrize("version", [None, 0, 2, "1", True, 1.0])
 def test_another_format_is_refused(version: object) -> None:
     tree = {**OFFSET.to_json(), "v": version}
     with pytest.raises(DataLossError, match=r"has format .*, expected 1"):
         SourceOffset.from_json(tree)
     with pytest.raises(DataLossError):
         SourceOffset.from_json({"topic-partition": {"0": 17}})
+
+
+@pytest.mark.parametrize("tree", [5, [1], "x", None])
+def test_what_is_no_object_is_another_format(tree: Any) -> None:
+    with pytest.raises(DataLossError, match=r"has format .*, expected 1"):
+        SourceOffset.from_json(tree)
 
 
 def damaged() -> list[dict[str, Any]]:
@@ -105,7 +111,7 @@ def damaged() -> list[dict[str, Any]]:
             node = node[step]
         del node[path[-1]]
         trees.append(tree)
-    for name, value in (("p", "x"), ("p", 7), ("seq", "many"), ("seq", None)):
+    for name, value in (("p", "x"), ("p", 7), ("seq", "many"), ("seq", None), ("seq", 1e400)):
         tree = OFFSET.to_json()
         tree["topics"][TOPIC]["segments"]["0000-7fff-0"][name] = value
         trees.append(tree)
