@@ -169,7 +169,11 @@ class BatchTransaction:
             What Spark raises if the write fails. Unless the slot is tried again, the transaction
             can then not commit.
         """
-        self._write(df, topic, slot, _ScopeState.ENTERED)
+        try:
+            self._write(df, topic, slot, _ScopeState.ENTERED)
+        except PySparkException as error:
+            # Without the frames of py4j: the user's own are those that count.
+            raise error.with_traceback(None) from None
 
     def _write(
         self, df: DataFrame, topic: str | None, slot: str | None, expected: _ScopeState
@@ -192,11 +196,7 @@ class BatchTransaction:
             attempt=self._attempt,
         ).to_option()
         with self._properties.in_this_thread(df):
-            try:
-                df.write.format(FORMAT).mode("append").options(**options).save()
-            except PySparkException as error:
-                # Without the frames of py4j: the user's own are those that count.
-                raise error.with_traceback(None) from None
+            df.write.format(FORMAT).mode("append").options(**options).save()
         with self._lock:
             self._require(expected)  # a later success is not committed
             # Another thread may have begun a later attempt meanwhile, which has to succeed now.
