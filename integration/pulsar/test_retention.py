@@ -11,6 +11,7 @@ import pytest
 
 from integration.pulsar.test_log import PREFIX, log_of
 from integration.support.admin_rest import AdminRest, path_of
+from integration.support.spark import until
 from pulsar_txn_spark.backends.pulsar.log import (
     INTERNAL_SUBSCRIPTION,
     TRIM_PROPERTY,
@@ -130,10 +131,7 @@ def settle_policies(api: AdminRest, path: str) -> None:
     """Wait until the policies that were set before hold: they come in the order of changes."""
     marked = int(time.time())
     api("POST", f"{path}/maxConsumers", marked)
-    deadline = time.monotonic() + TIMEOUT_S
-    while api("GET", f"{path}/maxConsumers?applied=true") != marked:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # they travel through a system topic
+    until(lambda: api("GET", f"{path}/maxConsumers?applied=true") == marked)
 
 
 def test_no_ledger_goes_where_the_subscription_that_keeps_them_was_deleted(

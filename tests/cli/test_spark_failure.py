@@ -57,7 +57,7 @@ SELECT id/dep_delay AS x FROM flights
 PYTHON = """\
 pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
 Traceback (most recent call last):
-  File "/work/steps.py", line 5, in bad
+  File "steps.py", line 5, in bad
     raise ValueError(f"no such carrier: {x}")
 ValueError: no such carrier: AA"""
 

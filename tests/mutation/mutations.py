@@ -1847,6 +1847,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "rows of a topic on the other backend are acknowledged unread, as of a deleted one",
+        "INV-9",
+        f"{DELETED_TOPICS}::test_a_topic_of_the_other_backend_is_not_taken_for_deleted",
+        Edit(
+            f"{SOURCE_CODE}/topics.py",
+            "        except (TopicNotFoundError, SegmentNotFoundError):\n"
+            "            return None\n\n    def _matching",
+            "        except (TopicNotFoundError, SegmentNotFoundError, OptionError):\n"
+            "            return None\n\n    def _matching",
+        ),
+    ),
+    mutation(
         "a task with nothing left to read registers a plan that nobody claims for",
         "INV-9",
         f"{DELETED_TOPICS}"

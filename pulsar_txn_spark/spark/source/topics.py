@@ -176,13 +176,15 @@ class SourceTopics:
         ------
         TransactionDomainError
             If it was adopted: the error names the topic that has its rows now.
+        OptionError
+            If it is on the other backend, which these options do not choose.
         StoreUnavailableError, SegmentLogUnavailableError
         """
         try:
             return self._topics.readable_if_there(TopicName.of_any_domain(name))
         except TransactionDomainError:
             raise
-        except (TopicNotFoundError, SegmentNotFoundError, OptionError):
+        except (TopicNotFoundError, SegmentNotFoundError):
             return None
 
     def _matching(self, name: TopicName, *, waits: bool) -> Topology | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pulsar_txn_spark.admin import Admin
 from pulsar_txn_spark.engine.components import Components
-from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError
+from pulsar_txn_spark.errors import AcknowledgementConflictError, DataLossError, OptionError
 from pulsar_txn_spark.position import EARLIEST
 from pulsar_txn_spark.segments.log import SegmentRef
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -187,6 +188,27 @@ def test_of_a_topic_that_is_only_not_named_any_more_nothing_is_acknowledged(
     reader.run_all()
     assert reader.values == [2]
     left = cursor(run, A)
+    assert left is not None
+    assert left.position == EARLIEST
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_topic_of_the_other_backend_is_not_taken_for_deleted(
+    run: Components, query: Make, *, fails: bool
+) -> None:
+    reader = query(fails=fails)
+    reader.trigger()
+    write(run, A, 1)
+    write(run, B, 2)
+    with pytest.raises(Killed):
+        reader.trigger("planned")
+    of_a, moved = segment(run, A), replace(run.topics.require(A), backend="pulsar")
+    version = run.store.topics.version(str(A))
+    run.store.topics.swap(str(A), version, moved.serialize(), None, instance_id=moved.instance_id)
+    reader.restart()
+    with pytest.raises(OptionError, match="lives on the backend 'pulsar'"):
+        reader.run_all()
+    [left] = run.store.subscriptions.read_cursors([of_a.id], SUB)
     assert left is not None
     assert left.position == EARLIEST
 
