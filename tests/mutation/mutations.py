@@ -3840,7 +3840,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{REDIRECTS}::test_a_call_begins_again_where_a_redirect_leads_to_a_broker_that_is_gone",
         Edit(
             f"{PULSAR}/redirects.py",
-            "            if is_last:\n                raise\n",
+            "            if is_last():\n                raise\n",
             "            raise\n",
         ),
     ),

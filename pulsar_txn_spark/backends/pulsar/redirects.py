@@ -113,7 +113,7 @@ def begin_again(
     send : Callable
         Sends it to ``admin.url``, with the retries of :class:`RedirectRetry`.
     timeout_s : float
-        How long it is sent again.
+        How long it is sent again; once it is sent in any case.
     tries_of : Callable
         Returns how often a request is sent at most that has this answer.
     was_reached : bool
@@ -127,19 +127,22 @@ def begin_again(
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_SECONDS
     tries = 0
+
+    def is_last() -> bool:
+        return time.monotonic() + pause_s > deadline
+
     while True:
         tries += 1
-        is_last = time.monotonic() + pause_s > deadline
         try:
             answer = send()
         except (OwnerAwayError, RedirectLoopError):
-            if is_last:
+            if is_last():
                 raise
         except MaxRetryError as failed:
-            if is_last or tries >= _tries_at_nobody(failed.reason, was_reached=was_reached):
+            if is_last() or tries >= _tries_at_nobody(failed.reason, was_reached=was_reached):
                 raise
         else:
-            if is_last or tries >= tries_of(answer):
+            if is_last() or tries >= tries_of(answer):
                 return answer
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LAST_PAUSE_SECONDS)

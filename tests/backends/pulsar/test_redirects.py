@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+from urllib3.exceptions import MaxRetryError, ProtocolError
 
 from pulsar_txn_spark.backends.pulsar import redirects
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
@@ -277,6 +279,32 @@ def test_who_has_answered_before_is_waited_for_where_a_proxy_closes_each_connect
     monkeypatch.setattr("time.sleep", lambda _pause_s: None)
     monkeypatch.setattr(redirects, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
     assert admin.messages_since_load(TOPIC) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "delay_s, times", [(40, 1), (12, 3)], ids=["beyond the time of a call", "for a part of it"]
+)
+def test_a_proxy_that_holds_a_request_and_hangs_up_gets_it_again_within_the_time_of_a_call_only(
+    api: FakeAdminApi,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+    delay_s: float,
+    times: int,
+) -> None:
+    admin = admin_of(api)
+    assert admin.messages_since_load(TOPIC) == (0, 0)
+    hung_up = MaxRetryError(mock.Mock(), "", ProtocolError("Connection aborted."))
+
+    def hold(*_args: object, **_arguments: object) -> None:
+        pauses.append(delay_s)
+        raise hung_up
+
+    with (
+        mock.patch.object(admin._pool, "request", side_effect=hold),
+        pytest.raises(SegmentLogUnavailableError),
+    ):
+        admin.messages_since_load(TOPIC)
+    assert pauses.count(delay_s) == times
 
 
 @pytest.mark.parametrize(
