@@ -3940,6 +3940,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a load balancer that hangs up amid the TLS handshake ends a call",
+        "transport",
+        f"{REDIRECTS}::"
+        "test_who_has_answered_before_is_waited_for_where_a_proxy_closes_each_connection[https]",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "any(isinstance(cause, _TLS_CLOSED) for cause in reason.args)",
+            "False",
+        ),
+    ),
+    mutation(
+        "a certificate that is refused is waited out",
+        "transport",
+        f"{REDIRECTS}::test_a_certificate_of_another_name_is_not_waited_out[True]",
+        Edit(
+            f"{PULSAR}/redirects.py",
+            "any(isinstance(cause, _TLS_CLOSED) for cause in reason.args)",
+            "True",
+        ),
+    ),
+    mutation(
         "an admin.url that never led to anybody is tried for as long as one that did",
         "transport",
         f"{REDIRECTS}::"

@@ -35,6 +35,7 @@ from pulsar_txn_spark.backends.pulsar.redirects import (
     RedirectLoopError,
     RedirectRetry,
     begin_again,
+    hung_up,
     was_redirected,
 )
 from pulsar_txn_spark.backends.pulsar.subscription_expiry import Expiry, SubscriptionExpiry
@@ -888,6 +889,12 @@ class PulsarAdmin:
                 f"the brokers behind {self._url} redirect to each other, {failed.address} among "
                 f"them, and none serves the topic. They were asked for {self._operation_s:.0f} s; "
                 "look into their logs, and check that all of them are of the same cluster"
+            )
+        if self._was_reached and hung_up(getattr(failed, "reason", None)):
+            return (
+                f"the admin API at {self._url} has answered before, but closes the connection now "
+                f"({_cause(failed)}). It was tried for {self._operation_s:.0f} s; check that a "
+                "broker is behind that address"
             )
         return (
             f"the admin API at {self._url} does not answer ({_cause(failed)}); check admin.url, "

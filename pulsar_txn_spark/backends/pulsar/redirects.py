@@ -8,6 +8,7 @@ sent and timed out is urllib3's to retry. All other retries are those of :func:`
 from __future__ import annotations
 
 import math
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -15,7 +16,13 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import urllib3
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, ProtocolError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    MaxRetryError,
+    ProtocolError,
+    SSLError,
+)
 
 from pulsar_txn_spark.backports import Self
 
@@ -23,6 +30,7 @@ ATTEMPTS = 4
 FEW_TRIES = ATTEMPTS + 1  # an unloaded topic is served again within a second or two
 _FIRST_PAUSE_SECONDS = 0.2
 _LAST_PAUSE_SECONDS = 1.0
+_TLS_CLOSED = (ssl.SSLEOFError, ssl.SSLZeroReturnError)  # closed amid a handshake, or a request
 
 
 class _RedirectError(MaxRetryError):
@@ -153,7 +161,14 @@ def _tries_at_nobody(reason: Exception | None, *, was_reached: bool) -> float:
     if isinstance(reason, ConnectTimeoutError):
         return math.inf if was_reached else FEW_TRIES
     # A proxy may accept, and close, where its broker is away. urllib3 has sent it again already.
-    return math.inf if was_reached and isinstance(reason, ProtocolError) else 1
+    return math.inf if was_reached and hung_up(reason) else 1
+
+
+def hung_up(reason: Exception | None) -> bool:
+    """Tell whether a connection was closed without an answer, amid the TLS handshake as well."""
+    if isinstance(reason, SSLError):
+        return any(isinstance(cause, _TLS_CLOSED) for cause in reason.args)
+    return isinstance(reason, ProtocolError)
 
 
 def _host_and_port(url: SplitResult) -> str:

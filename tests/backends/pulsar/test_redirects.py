@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-from urllib3.exceptions import MaxRetryError, ProtocolError
+from urllib3.exceptions import MaxRetryError, ProtocolError, SSLError
 
 from pulsar_txn_spark.backends.pulsar import redirects
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
@@ -57,6 +57,20 @@ def other() -> Iterator[FakeAdminApi]:
     with fake_admin_api() as other:
         other.create(SEGMENT)
         yield other
+
+
+def serving(certificates: Path, name: str) -> ssl.SSLContext:
+    """Return what a server shows this certificate with."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / f"{name}.pem", certificates / f"{name}.key")
+    return context
+
+
+@pytest.fixture
+def tls_api(certificates: Path) -> Iterator[FakeAdminApi]:
+    with fake_admin_api(serving(certificates, "broker")) as api:
+        api.create(SEGMENT)
+        yield api
 
 
 @pytest.fixture
@@ -254,21 +268,30 @@ def test_who_has_answered_before_is_waited_for_where_nobody_accepts(
     assert len(pauses) > 2 * FEW_TRIES
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_who_has_answered_before_is_waited_for_where_a_proxy_closes_each_connection(
     opened: contextlib.ExitStack,
-    api: FakeAdminApi,
+    request: pytest.FixtureRequest,
     admin_of: Callable[..., PulsarAdmin],
     monkeypatch: pytest.MonkeyPatch,
+    scheme: str,
 ) -> None:
-    admin = admin_of(api)
+    options: dict[str, str] = {}
+    if scheme == "https":
+        certificates: Path = request.getfixturevalue("certificates")
+        options["tlsTrustCertsFilePath"] = str(certificates / "ca.pem")
+    api: FakeAdminApi = request.getfixturevalue("tls_api" if options else "api")
+    admin = admin_of(api, **options)
     assert admin.messages_since_load(TOPIC) == (0, 0)
     closing = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
-    admin._url = f"http://127.0.0.1:{closing.getsockname()[1]}"
+    admin._url = f"{scheme}://localhost:{closing.getsockname()[1]}"
 
     def close_each() -> None:
         with contextlib.suppress(OSError):
             while True:
-                closing.accept()[0].close()
+                with closing.accept()[0] as connection:
+                    connection.settimeout(5)
+                    connection.recv(65536)  # closed with something unread, it would be reset
 
     thread = threading.Thread(target=close_each, daemon=True)
     thread.start()
@@ -279,6 +302,82 @@ def test_who_has_answered_before_is_waited_for_where_a_proxy_closes_each_connect
     monkeypatch.setattr("time.sleep", lambda _pause_s: None)
     monkeypatch.setattr(redirects, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
     assert admin.messages_since_load(TOPIC) == (0, 0)
+
+
+def unanswered(reason: Exception) -> mock.Mock:
+    """Return what sends requests that fail for this reason."""
+    return mock.Mock(side_effect=MaxRetryError(mock.Mock(), "", reason))
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        SSLError(ssl.SSLEOFError("EOF occurred in violation of protocol")),
+        SSLError(ssl.SSLZeroReturnError("TLS/SSL connection has been closed")),
+        ProtocolError("Connection aborted.", ConnectionResetError()),
+    ],
+    ids=["amid TLS", "TLS ended", "reset"],
+)
+def test_who_has_answered_before_and_hangs_up_is_waited_for_a_bounded_time_and_named_so(
+    api: FakeAdminApi,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+    reason: Exception,
+) -> None:
+    admin = admin_of(api)
+    with mock.patch.object(admin._pool, "request", unanswered(reason)) as sent:
+        with pytest.raises(SegmentLogUnavailableError, match=r"does not answer .* the TLS options"):
+            admin.messages_since_load(TOPIC)
+        assert sent.call_count == 1, "the URL may be wrong"
+    assert admin.messages_since_load(TOPIC) == (0, 0)
+    with (
+        mock.patch.object(admin._pool, "request", unanswered(reason)),
+        pytest.raises(SegmentLogUnavailableError, match="closes the connection now") as raised,
+    ):
+        admin.messages_since_load(TOPIC)
+    assert 28 < sum(pauses) <= 30
+    assert "TLS options" not in str(raised.value)
+
+
+@pytest.mark.parametrize("was_reached", [False, True])
+def test_a_certificate_of_another_name_is_not_waited_out(
+    opened: contextlib.ExitStack,
+    tls_api: FakeAdminApi,
+    certificates: Path,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+    was_reached: bool,
+) -> None:
+    admin = admin_of(tls_api, tlsTrustCertsFilePath=str(certificates / "ca.pem"))
+    if was_reached:
+        assert admin.messages_since_load(TOPIC) == (0, 0)
+    admin._url = opened.enter_context(fake_admin_api(serving(certificates, "us"))).url
+    with pytest.raises(SegmentLogUnreachableError, match=r"verify failed.* the TLS options"):
+        admin.messages_since_load(TOPIC)
+    assert pauses == []
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ssl.SSLCertVerificationError(1, "certificate verify failed: certificate has expired"),
+        ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
+    ],
+)
+def test_who_has_answered_before_and_speaks_no_tls_with_us_is_not_waited_for(
+    api: FakeAdminApi,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+    refused: ssl.SSLError,
+) -> None:
+    admin = admin_of(api)
+    assert admin.messages_since_load(TOPIC) == (0, 0)
+    with (
+        mock.patch.object(admin._pool, "request", unanswered(SSLError(refused))),
+        pytest.raises(SegmentLogUnreachableError, match="the TLS options"),
+    ):
+        admin.messages_since_load(TOPIC)
+    assert pauses == []
 
 
 @pytest.mark.parametrize(
@@ -365,9 +464,7 @@ def test_a_call_that_may_be_under_way_is_not_begun_again_elsewhere(
 def test_a_redirect_from_https_to_http_gets_no_credentials(
     other: FakeAdminApi, certificates: Path, admin_of: Callable[..., PulsarAdmin]
 ) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates / "broker.pem", certificates / "broker.key")
-    with fake_admin_api(context) as api:
+    with fake_admin_api(serving(certificates, "broker")) as api:
         api.instead = leads_to(other.url, 1)
         admin = admin_of(api, tlsTrustCertsFilePath=str(certificates / "ca.pem"), **TOKEN)
         with pytest.raises(SegmentLogUnavailableError, match="in clear") as refused:
