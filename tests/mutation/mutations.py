@@ -2924,6 +2924,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a setting below 0, by which subscriptions never expire, counts as an expiry",
+        "",
+        f"{EXPIRY}::test_the_brokers_setting_counts_where_the_namespace_has_none",
+        Edit(
+            f"{PULSAR}/subscription_expiry.py",
+            "Expiry(namespace, max(0, int(minutes)), source)",
+            "Expiry(namespace, int(minutes), source)",
+        ),
+    ),
+    mutation(
+        "brokers that do not state when subscriptions expire count as such that never do",
+        "INV-11",
+        f"{EXPIRY}::test_brokers_that_do_not_state_the_setting_are_warned_of_once",
+        Edit(
+            f"{PULSAR}/subscription_expiry.py",
+            "json.loads(settings).get(BROKERS_SETTING)",
+            "json.loads(settings).get(BROKERS_SETTING, 0)",
+        ),
+    ),
+    mutation(
         "retention goes off where subscriptions expire",
         "INV-11",
         f"{EXPIRY}::test_retention_is_on_where_subscriptions_expire",

@@ -1,7 +1,8 @@
 """Whether brokers delete subscriptions that nobody is connected to, and with them unread data.
 
 A namespace's own value counts, also 0. Where it has none, the brokers' setting does (Pulsar's
-``PersistentTopic.checkInactiveSubscriptions``). No policy of a topic overrides either.
+``PersistentTopic.checkInactiveSubscriptions``). Less than 0 means never as well. No policy of a
+topic overrides either.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Expiry(NamedTuple):
     namespace : str
         ``tenant/namespace``.
     minutes : int or None
-        0 = never, None = we may not ask.
+        0 = never, None = nobody can tell.
     source : str
         Whose setting that is.
     """
@@ -44,7 +45,7 @@ class Expiry(NamedTuple):
     def __str__(self) -> str:
         if self.minutes is None:
             return (
-                f"nobody can tell whether subscriptions of {self.namespace} expire: we may not "
+                f"nobody can tell whether subscriptions of {self.namespace} expire: we cannot "
                 f"read {self.source}"
             )
         if self.minutes == 0:
@@ -104,10 +105,16 @@ class SubscriptionExpiry:
         source = f"the namespace {namespace}"
         policy = self._ask(f"/namespaces/{namespace}/subscriptionExpirationTime")
         if policy:
-            return Expiry(namespace, int(policy), source)
+            return _expiry(namespace, policy, source)
         if policy is not None:
             source = f"the brokers' {BROKERS_SETTING}"
             settings = self._ask("/brokers/configuration/runtime")
-            if settings is not None:
-                return Expiry(namespace, int(json.loads(settings)[BROKERS_SETTING]), source)
+            # A broker may leave out what it does not know, or does not show.
+            minutes = None if settings is None else json.loads(settings).get(BROKERS_SETTING)
+            if minutes is not None:
+                return _expiry(namespace, minutes, source)
         return Expiry(namespace, None, source)
+
+
+def _expiry(namespace: str, minutes: str | bytes, source: str) -> Expiry:
+    return Expiry(namespace, max(0, int(minutes)), source)

@@ -58,6 +58,8 @@ def brokers_expire(api: FakeAdminApi, minutes: int) -> None:
         (0, 7, (0, "the namespace public/default")),
         (5, 0, (5, "the namespace public/default")),
         (5, 7, (5, "the namespace public/default")),
+        (None, -1, (0, "the brokers' subscriptionExpirationTimeMinutes")),
+        (-1, 7, (0, "the namespace public/default")),
     ],
 )
 def test_the_brokers_setting_counts_where_the_namespace_has_none(
@@ -120,6 +122,18 @@ def test_what_we_may_not_read_is_warned_of_once(
     (warned,) = [record.getMessage() for record in caplog.records]
     assert WARNING in warned
     assert "set-subscription-expiration-time -t 0 public/default" in warned
+
+
+def test_brokers_that_do_not_state_the_setting_are_warned_of_once(
+    api: FakeAdminApi, admin: PulsarAdmin, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.settings[OF_BROKERS] = {"brokerVersion": "4.0.7"}
+    with caplog.at_level(logging.WARNING):
+        admin.keep_all_data(TOPIC)
+        admin.retain_nothing(TOPIC)
+    (warned,) = [record.getMessage() for record in caplog.records]
+    assert WARNING in warned
+    assert "we cannot read the brokers' subscriptionExpirationTimeMinutes" in warned
 
 
 def test_a_broker_that_does_not_answer_is_no_reason_to_go_on(
