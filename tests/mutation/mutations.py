@@ -92,6 +92,9 @@ CLOSED_LEDGERS = "tests/backends/pulsar/test_closed_ledgers.py"
 EXPIRY = "tests/backends/pulsar/test_subscription_expiry.py"
 LIBRARY_READER = "tests/backends/pulsar/library/test_reader.py"
 ADOPTION = "tests/segments/test_adoption.py"
+BESIDE_A_RETURN = (
+    f"{ADOPTION}::test_a_sweep_beside_a_return_leaves_neither_a_subscription_nor_a_policy_behind"
+)
 TOPIC_LOG = f"{PULSAR}/native_topic_log.py"
 CHANGES = "tests/segments/test_changes.py"
 CLIENT = "tests/client/test_client.py"
@@ -4806,8 +4809,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_an_adoption_or_a_return_that_died_at_any_step_lets_no_topic_be_deleted",
         Edit(
             f"{PULSAR}/log.py",
-            "(*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY)",
-            "(*trims, ORIGIN_PROPERTY, ADOPTED_PROPERTY, SEGMENT_PROPERTY)",
+            "            self._admin.remove_property(topic, SEGMENT_PROPERTY)\n",
+            "            self._admin.remove_property(topic, ADOPTED_PROPERTY)\n",
+        ),
+        Edit(
+            f"{PULSAR}/log.py",
+            "(*trims, ORIGIN_PROPERTY, ADOPTED_PROPERTY)",
+            "(*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY)",
         ),
     ),
     mutation(
@@ -4849,6 +4857,60 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{SEGMENTS}/changes.py",
             "if adopted and _is_done(self._still_there(topology, change), change):",
             "if False:",
+        ),
+    ),
+    mutation(
+        "what a sweep sets on a topic that is given back meanwhile stays there",
+        "",
+        f"{BESIDE_A_RETURN}[return-inside-gone]",
+        Edit(f"{PULSAR}/log.py", "            self._unprotect(segment, among)\n", ""),
+    ),
+    mutation(
+        "a topic that is given back counts as a segment until its claim goes",
+        "",
+        f"{BESIDE_A_RETURN}[sweep-inside-gone]",
+        Edit(
+            f"{PULSAR}/log.py",
+            "            self._admin.remove_property(topic, SEGMENT_PROPERTY)\n",
+            "",
+        ),
+        Edit(
+            f"{PULSAR}/log.py",
+            "(*trims, ORIGIN_PROPERTY, ADOPTED_PROPERTY)",
+            "(*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY)",
+        ),
+    ),
+    mutation(
+        "a sweep takes back what keeps the data of whoever has adopted the topic anew",
+        "INV-11",
+        f"{ADOPTION}"
+        "::test_a_sweep_takes_nothing_from_who_adopts_a_topic_that_was_given_back_meanwhile",
+        Edit(
+            f"{PULSAR}/log.py",
+            "if properties is None or self._others_in(segment, properties):",
+            "if properties is None:",
+        ),
+    ),
+    mutation(
+        "a sweep does not look who has adopted a topic while it took something back",
+        "INV-11",
+        f"{ADOPTION}"
+        "::test_a_sweep_takes_nothing_from_who_adopts_a_topic_that_was_given_back_meanwhile",
+        Edit(
+            f"{PULSAR}/log.py",
+            "if self._others_in(segment, self._properties(topic)):",
+            "if False:",
+        ),
+    ),
+    mutation(
+        "a sweep drops the policies of partitions that are segments with those of one that is none",
+        "INV-11",
+        f"{ADOPTION}"
+        "::test_a_sweep_beside_the_return_of_one_partition_leaves_the_policies_to_the_next_one",
+        Edit(
+            f"{PULSAR}/log.py",
+            "self._let_go(topic, others)\n        # Who",
+            "self._let_go(topic, [])\n        # Who",
         ),
     ),
     mutation(

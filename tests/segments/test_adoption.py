@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +25,7 @@ from pulsar_txn_spark.backends.pulsar.log import (
     TRIM_PROPERTY,
     PulsarSegmentLog,
 )
+from pulsar_txn_spark.backends.pulsar.subscription_expiry import Expiry
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
@@ -488,6 +491,8 @@ class Admin:
         self.done: list[str] = []
         self.last = Position(6, 7)
         self.deduplication = "Enabled"
+        self.expires_after_min = 0
+        self.keeps_all = False
 
     def properties(self, _topic: str) -> dict[str, str] | None:
         return None if self.properties_of is None else dict(self.properties_of)
@@ -535,9 +540,17 @@ class Admin:
 
     def keep_all_data(self, _topic: str) -> None:
         self.done.append("policies")
+        self.keeps_all = True
+
+    def retain_all(self, _topic: str) -> None:
+        self.keeps_all = True
 
     def forget_policies(self, _topic: str) -> None:
         self.done.append("forget policies")
+        self.keeps_all = False
+
+    def subscription_expiry(self, _topic: str) -> Expiry:
+        return Expiry("public/default", self.expires_after_min, "the broker")
 
     def terminate(self, _topic: str) -> Position:
         self.done.append("seal")
@@ -653,7 +666,8 @@ def test_an_adopted_topic_is_given_back_and_never_deleted(
     log.delete(REF)
     assert admin.done == []
     log.give_back(REF)
-    assert admin.done[:2] == ["let the data go", "forget policies"]
+    not_a_segment = f"remove {SEGMENT_PROPERTY}"
+    assert admin.done[:3] == [not_a_segment, "let the data go", "forget policies"]
     assert admin.done[-1] == f"remove {ADOPTED_PROPERTY}"
     assert admin.properties_of == {"team": "a"}
     admin.done.clear()
@@ -696,6 +710,8 @@ class PartitionedAdmin:
 
     def keep_all_data(self, topic: str) -> None:
         self.policies.add(native_topic(topic))
+
+    retain_all = keep_all_data
 
     def forget_policies(self, topic: str) -> None:
         self.policies.discard(native_topic(topic))
@@ -755,6 +771,111 @@ def dies(
         except DeadError:
             return True
     return False
+
+
+def interleave(
+    admin: Admin | PartitionedAdmin, act: Callable[[], object], meanwhile: Mapping[int, Any]
+) -> bool:
+    """Act, and do something else before some of its calls; False if there are fewer calls."""
+    ahead = dict(meanwhile)
+    number, busy = 0, False
+
+    def interrupted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            nonlocal number, busy
+            if not busy:
+                busy = True
+                ahead.pop(number, lambda: None)()
+                busy, number = False, number + 1
+            return real(*args)
+
+        return call
+
+    reads = ("properties", "subscriptions", "subscription_expiry")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in (*CALLS, *TAKEN, *reads, "retain_all"):
+            patch.setattr(admin, name, interrupted(getattr(admin, name)))
+        with contextlib.suppress(SegmentLogError):
+            act()
+    return not ahead
+
+
+def sweep(log: PulsarSegmentLog) -> None:
+    with contextlib.suppress(SegmentLogError):
+        log.protect_each([REF])
+
+
+@pytest.mark.parametrize(
+    "subscribed, expires_after_min",
+    [(True, 0), (False, 0), (True, 5)],
+    ids=["there", "gone", "expiring"],
+)
+@pytest.mark.parametrize("is_amid", [True, False], ids=["sweep-inside", "return-inside"])
+def test_a_sweep_beside_a_return_leaves_neither_a_subscription_nor_a_policy_behind(
+    log: PulsarSegmentLog,
+    admin: Admin,
+    subscribed: bool,
+    expires_after_min: int,
+    is_amid: bool,
+) -> None:
+    acts = [lambda: log.give_back(REF), lambda: sweep(log)]
+    outer, inner = acts if is_amid else acts[::-1]
+    for number in itertools.count():
+        admin.properties_of, admin.subscribed, admin.expires_after_min = {"team": "a"}, [], 0
+        log.adopt(REF)
+        admin.subscribed *= subscribed
+        admin.expires_after_min = expires_after_min
+        if not interleave(admin, outer, {number: inner}):
+            break
+        assert (admin.properties_of, admin.subscribed) == ({"team": "a"}, [])
+        assert not admin.keeps_all
+    assert number >= (6 if is_amid else 2)
+
+
+def test_a_sweep_takes_nothing_from_who_adopts_a_topic_that_was_given_back_meanwhile(
+    log: PulsarSegmentLog, admin: Admin
+) -> None:
+    def adopt_anew() -> None:
+        log.adopt(OTHER)
+        admin.done.clear()
+
+    disturbed = set()
+    for returned, adopted in itertools.combinations(range(12), 2):
+        admin.properties_of, admin.subscribed = {}, []
+        log.adopt(REF)
+        admin.subscribed = []
+        others = {returned: lambda: log.give_back(REF), adopted: adopt_anew}
+        if not interleave(admin, lambda: sweep(log), others):
+            continue
+        assert admin.properties_of[ADOPTED_PROPERTY] == OTHER.id
+        assert (admin.subscribed, admin.keeps_all) == ([INTERNAL_SUBSCRIPTION], True)
+        if "let the data go" in admin.done:
+            disturbed.add(adopted)
+    assert len(disturbed) == 1, "who comes between the last look and what follows it"
+
+
+def test_a_sweep_beside_the_return_of_one_partition_leaves_the_policies_to_the_next_one(
+    log: PulsarSegmentLog,
+) -> None:
+    partitions = PartitionedAdmin()
+    log._admin = partitions  # type: ignore[assignment]
+    first, second = (
+        SegmentRef(f"id-{number}", REF.topic, f"{REF.log_name}-partition-{number}")
+        for number in range(2)
+    )
+    for number in itertools.count():
+        partitions.of.clear()
+        log.adopt(first)
+        log.adopt(second)
+        partitions.of[first.log_name].subscribed = []
+        others = {number: lambda: log.give_back(first, others=[second])}
+        if not interleave(partitions, lambda: log._protect(first, [first, second]), others):
+            break
+        assert partitions.of[first.log_name].subscribed == []
+        assert partitions.policies
+        log.give_back(second, others=[first])
+        assert partitions.policies == set()
+    assert number > 4
 
 
 def test_an_adoption_or_a_return_that_died_at_any_step_lets_no_topic_be_deleted(

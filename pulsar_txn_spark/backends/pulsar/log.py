@@ -28,7 +28,8 @@ trim step 2 sends back only retains more, until the next trim.
 
 **A subscription that is gone** (deleted, or expired) retains nothing, and after trim step 3 nothing
 else does. So each sweep looks for it before it trims. Where it is gone, or is going to expire, the
-broker's retention is switched on again. The next trim that gets through switches it off.
+broker's retention is switched on again. The next trim that gets through switches it off. If the
+topic is given back meanwhile, the sweep takes back what it did.
 
 The last ledger with data stays. The broker may replace an empty one at any time, which would look
 like data that somebody else has removed.
@@ -77,6 +78,7 @@ from pulsar_txn_spark.segments.log import (
     Visible,
 )
 from pulsar_txn_spark.segments.publish_times import first_published_at
+from pulsar_txn_spark.segments.topic_name import native_topic
 
 __all__ = ["PulsarSegmentLog", "validate_passthrough"]
 
@@ -451,9 +453,13 @@ class PulsarSegmentLog(Closing):
                 "now, they could never end. Nothing was sealed; end them and adopt again"
             )
 
-    def _require_no_other(self, segment: SegmentRef, properties: Mapping[str, str]) -> None:
+    def _others_in(self, segment: SegmentRef, properties: Mapping[str, str]) -> set[str]:
+        """Return which other segments a topic is, or is going to be."""
         owners = {properties.get(SEGMENT_PROPERTY), properties.get(ADOPTED_PROPERTY)}
-        for owner in owners - {None, segment.id}:
+        return {owner for owner in owners if owner is not None and owner != segment.id}
+
+    def _require_no_other(self, segment: SegmentRef, properties: Mapping[str, str]) -> None:
+        for owner in self._others_in(segment, properties):
             raise SegmentLogError(
                 f"the topic {segment.log_name} belongs to segment {owner}, expected {segment.id}: "
                 "two segments in one topic would read each other's rows; use another name"
@@ -492,15 +498,22 @@ class PulsarSegmentLog(Closing):
         topic = segment.log_name
         properties = self._properties(topic)
         if properties.get(ADOPTED_PROPERTY) == segment.id:
-            self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
-            # One that was never claimed forgets nothing later: it is no reason to keep them.
-            if not any(ADOPTED_PROPERTY in self._properties(other.log_name) for other in others):
-                self._admin.forget_policies(topic)
+            # It ceases to be a segment before it loses what keeps its data. A sweep that sets that
+            # anew meanwhile looks again, and takes it back.
+            self._admin.remove_property(topic, SEGMENT_PROPERTY)
+            self._let_go(topic, others)
             # The claim goes last: until then it can be done again, and nobody else takes the topic.
             trims = [name for name in properties if name.startswith(TRIM_PROPERTY)]
-            for name in (*trims, ORIGIN_PROPERTY, SEGMENT_PROPERTY, ADOPTED_PROPERTY):
+            for name in (*trims, ORIGIN_PROPERTY, ADOPTED_PROPERTY):
                 self._admin.remove_property(topic, name)
         self._forget_sizes(segment)
+
+    def _let_go(self, topic: str, others: Sequence[SegmentRef]) -> None:
+        """Take back what keeps a topic's data; policies stay while another partition is adopted."""
+        self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
+        # One that was never claimed forgets nothing later: it is no reason to keep them.
+        if not any(ADOPTED_PROPERTY in self._properties(other.log_name) for other in others):
+            self._admin.forget_policies(topic)
 
     def _properties(self, topic: str) -> Mapping[str, str]:
         """Return a topic's properties, none if there is no topic."""
@@ -601,12 +614,13 @@ class PulsarSegmentLog(Closing):
     def protect_each(self, segments: Sequence[SegmentRef]) -> None:
         """Keep what only a subscription keeps that is gone, or will go; see the Protocol."""
         with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-protect") as pool:
-            faults = [fault for fault in pool.map(self._protect, segments) if fault is not None]
+            protect = partial(self._protect, among=segments)
+            faults = [fault for fault in pool.map(protect, segments) if fault is not None]
         if faults:
             more = f" ({len(faults) - 1} more segments are affected)" if faults[1:] else ""
             raise SegmentLogError(f"{faults[0]}{more}")
 
-    def _protect(self, segment: SegmentRef) -> str | None:
+    def _protect(self, segment: SegmentRef, among: Sequence[SegmentRef]) -> str | None:
         """Let the broker keep a segment whose subscription does not, and return what is wrong."""
         topic = segment.log_name
         subscribed = INTERNAL_SUBSCRIPTION in self._admin.subscriptions(topic)
@@ -615,6 +629,14 @@ class PulsarSegmentLog(Closing):
             return None
         self._read_properties(segment)  # one that was given back is not ours
         self._admin.retain_all(topic)
+        created = not subscribed and expiry.minutes == 0
+        if created:
+            self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
+        try:
+            self._read_properties(segment)  # it may have been given back meanwhile
+        except SegmentNotFoundError:
+            self._unprotect(segment, among)
+            raise
         what = f"segment {segment.id} ({topic}) is not trimmed, and the broker keeps what it has"
         if subscribed:
             return f"{what}: {expiry}. Run '{expiry.remedy}'; the next sweep then trims"
@@ -622,14 +644,27 @@ class PulsarSegmentLog(Closing):
             f"{what}: its subscription {INTERNAL_SUBSCRIPTION} was deleted, or has expired. What "
             "was not read may be lost, which readers report"
         )
-        if expiry.minutes == 0:
-            self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
+        if created:
             return f"{gone}. It was created again, and the next sweep trims"
         by_hand = f"pulsar-admin topics create-subscription -m earliest -s {INTERNAL_SUBSCRIPTION}"
         return (
             f"{gone}. It is not created again: {expiry}. Run '{expiry.remedy}'. The next sweep "
             f"then creates it, where it can read that setting; else run '{by_hand} {topic}'"
         )
+
+    def _unprotect(self, segment: SegmentRef, among: Sequence[SegmentRef]) -> None:
+        """Take back what a sweep did to a topic that was given back meanwhile."""
+        topic = segment.log_name
+        properties = self._admin.properties(topic)
+        if properties is None or self._others_in(segment, properties):
+            return
+        native = native_topic(topic)
+        others = [ref for ref in among if native_topic(ref.log_name) == native and ref != segment]
+        self._let_go(topic, others)
+        # Who adopts the topic claims it first, and may have set just now what was taken back.
+        if self._others_in(segment, self._properties(topic)):
+            self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
+            self._admin.keep_all_data(topic)
 
     def trim(self, segment: SegmentRef, up_to: Position) -> Position:
         """Let whole ledgers go; see the Protocol and the head of this module."""
