@@ -340,6 +340,7 @@ class SegmentStore(Protocol):
         to_lowest_pin: bool = False,
         to_high: bool = False,
         at_once: bool = False,
+        passing: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before.
 
@@ -347,7 +348,8 @@ class SegmentStore(Protocol):
         those that a reader of the range needs. Without it, all that there are. `to_lowest_pin` says
         that a range is read up to the lowest pin at most. `to_high` says that it is read up to the
         high-position, should that lie behind its end. `at_once` wants all gates as they are at one
-        moment.
+        moment. `passing` says that each range ends at a LAC. Where no pin is, the same step notes
+        that readers may have passed it, so that later pins stand behind it.
         """
         ...
 
@@ -367,10 +369,6 @@ class SegmentStore(Protocol):
 
     def raise_high(self, segment: str, position: Position) -> None:
         """Note an acknowledged position of a write outside of transactions."""
-        ...
-
-    def note_passed(self, positions: Mapping[str, Position]) -> None:
-        """Note how far readers have come without a pin before them; nobody is told."""
         ...
 
     def retained(self, segments: Sequence[str]) -> list[RetainedPositions]:

@@ -317,6 +317,7 @@ class MetadataTransactionBuffer:
                 to_lowest_pin=True,
                 to_high=to_high and not ends_only,
                 at_once=at_once,
+                passing=True,
             )
             if to_high:
                 confirmed = [max(lac, g.high) for lac, g in zip(confirmed, gates, strict=True)]
@@ -328,14 +329,6 @@ class MetadataTransactionBuffer:
             ]
             if not blocked or not self._coordinator.complete_pins(blocked, missing):
                 break
-        # What a reader has passed stays readable: whoever is pinned next is pinned behind it.
-        passed = {
-            segment: lac
-            for segment, gate, lac in zip(segments, gates, confirmed, strict=True)
-            if not gate.pins and lac > gate.high
-        }
-        if passed:
-            self._segments.note_passed(passed)
         return [
             _readable(gate, lac, start, by_reports=by_reports)
             for gate, lac, start in zip(gates, confirmed, starts, strict=True)

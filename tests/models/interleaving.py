@@ -31,7 +31,6 @@ COPY = 0.1  # of the requests that change something, so many arrive a second tim
 EVENT = 0.06  # of the turns, so many go to the network or the clock instead of to a process
 READ_ONLY = (
     "_read",
-    "_gate",
     "_list",
     "_staged",
     "_of_nonce",

@@ -723,6 +723,7 @@ def test_nothing_that_comes_late_brings_anything_back(
     assert store.subscriptions.inherit_cursor(id_, SUB, "q").code is Code.ALREADY
     assert store.segments.is_materialized(txn, [id_]) == [True]
     store.segments.raise_high(id_, at(99))
+    store.segments.gates([id_], [(EARLIEST, at(99))], passing=True)
     store.subscriptions.release_cursors(SUB, "q", {id_: at(99)})
     assert tag_keys(redis_client, id_) == ["birth"]
     # The transaction that names it as a participant is collected like any other (INV-6).

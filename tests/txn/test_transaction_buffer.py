@@ -32,6 +32,7 @@ from pulsar_txn_spark.txn.op_log import read_ops
 from pulsar_txn_spark.txn.participants import write_intent
 from pulsar_txn_spark.txn.sweeper import Sweeper
 from pulsar_txn_spark.txn.transaction_buffer import Visibility, txn_of_writer, writer_name
+from tests.support.round_trips import round_trips
 from tests.support.scenario import OTHER_SEGMENT, SEGMENT, TIMEOUT_MS, Loss, World
 
 # --- admission --------------------------------------------------------------------------------
@@ -285,6 +286,52 @@ def test_the_end_never_falls_below_what_was_read(world: World) -> None:
     world.admit(world.open())
     assert world.readable(start=Position(1, 1)).end == Position(1, 1)
     assert world.readable(start=EARLIEST).end == EARLIEST
+
+
+def test_a_writer_that_is_pinned_right_after_a_look_is_pinned_behind_what_it_showed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.log.append(SEGMENT, "a plain producer", "a")
+    other = world.another_process()
+    gates = world.store.segments.gates
+
+    def gates_then(segments: list[str], *args: Any, **more: Any) -> list[Gate]:
+        found = gates(segments, *args, **more)
+        other.write(other.open(), "open")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store.segments, "gates", gates_then)
+        assert world.visible() == ["a"]
+    assert world.visible() == ["a"]
+
+
+def test_an_older_answer_of_the_log_hides_nothing_again(world: World) -> None:
+    for value in ("a", "b"):
+        world.log.append(SEGMENT, "a plain producer", value)
+    assert world.visible() == ["a", "b"]
+    world.buffer.get_max_read_position(SEGMENT, lambda _: Position(1, 0))  # of an earlier owner
+    world.write(world.open(), "open")
+    assert world.visible() == ["a", "b"]
+
+
+def test_what_is_committed_behind_what_a_reader_has_passed_stays_readable(world: World) -> None:
+    world.log.append(SEGMENT, "a plain producer", "a")
+    assert world.visible() == ["a"]
+    done = world.open()
+    world.commit(done, world.write(done, "b"))
+    world.write(world.open(), "open")
+    assert world.visible() == ["a", "b"]
+
+
+def test_rows_that_nobody_reports_cost_a_look_no_round_trip(world: World) -> None:
+    assert world.visible() == []
+    for value in ("a", "b", "c"):
+        world.log.append(SEGMENT, "a plain producer", value)
+        with round_trips(world.client) as looks:
+            assert value in world.visible()
+            world.visible()
+        assert (looks.total, looks.synced) == (2, 1), "the first of them notes how far it was"
 
 
 def test_the_lowest_pin_counts_as_a_number(world: World) -> None:

@@ -76,6 +76,15 @@ def test_a_commit_wakes_who_waits_for_its_segment_and_no_other(
     assert watcher.poll() == []
 
 
+def test_a_report_wakes_who_waits_also_if_another_reader_was_there_before_it(
+    world: World, watcher: SegmentWatcher
+) -> None:
+    last = world.log.append(SEGMENT, "a producer", "a")
+    assert world.another_process().visible() == ["a"]
+    assert watcher.poll() == []
+    assert woken_by(watcher, lambda: world.store.segments.raise_high(SEGMENT, last)) == [SEGMENT]
+
+
 def test_an_event_between_the_poll_and_the_wait_is_not_lost(
     world: World, watcher: SegmentWatcher
 ) -> None:

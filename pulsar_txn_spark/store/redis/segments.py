@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pulsar_txn_spark import metrics
@@ -91,6 +91,7 @@ class RedisSegmentStore:
         to_lowest_pin: bool = False,
         to_high: bool = False,
         at_once: bool = False,
+        passing: bool = False,
     ) -> list[Gate]:
         """Read the gate of each segment. Read the LAC before."""
         names = ("pins", "pin-order", "dropped", "floor", "state")
@@ -101,6 +102,8 @@ class RedisSegmentStore:
             tag = f"seg:{segment}"
             args: list[Arg] = [_PINS_READ, *bounds, f"{{{tag}}}:dropped:"]
             args += [int(to_lowest_pin), int(to_high)]
+            if passing and bounds[1] > EARLIEST.padded():  # an empty log has nothing to pass
+                args.append(bounds[1])
             calls.append(Call("seg_gate", tag, keys, args))
         with self._scripts.timed(metrics.WRITES_BY_SEGMENT):
             if at_once and len(calls) > 1:
@@ -175,15 +178,6 @@ class RedisSegmentStore:
         """Note an acknowledged position of a write outside of transactions."""
         self._scripts.run(
             Call("seg_raise", f"seg:{segment}", ["state", "events"], [position.padded()])
-        )
-
-    def note_passed(self, positions: Mapping[str, Position]) -> None:
-        """Note how far readers have come without a pin before them; nobody is told."""
-        self._scripts.run_all(
-            [
-                Call("seg_raise", f"seg:{segment}", ["state", "events"], [at.padded(), "quiet"])
-                for segment, at in positions.items()
-            ]
         )
 
     def retained(self, segments: Sequence[str]) -> list[RetainedPositions]:

@@ -47,6 +47,7 @@ from tests.support.scenario import (
 )
 
 P1, P2 = Position(1, 10), Position(1, 20)
+PASSED = [(EARLIEST, P2)] * 2
 TOPIC = "topic://public/default/t"
 LISTED = "topic://there/is/one"
 NONCE = "nonce"
@@ -172,8 +173,14 @@ STEPS: Mapping[str, list[Step]] = {
         lambda w, t: w.store.segments.raise_floor("closed", t.tc, t.counter, P1, EARLIEST),
         lambda w, t: w.store.segments.raise_floor("closed", t.tc, t.counter, P1, P1),
     ],
-    "seg_gate": [lambda w, _: w.store.segments.gates([SEGMENT, OTHER_SEGMENT])],
-    "seg_gates": [lambda w, _: w.store.segments.gates([SEGMENT, OTHER_SEGMENT], at_once=True)],
+    "seg_gate": [
+        lambda w, _: w.store.segments.gates([SEGMENT, OTHER_SEGMENT]),
+        lambda w, _: w.store.segments.gates(["quiet", SEGMENT], PASSED, passing=True),
+    ],
+    "seg_gates": [
+        lambda w, _: w.store.segments.gates([SEGMENT, OTHER_SEGMENT], at_once=True),
+        lambda w, _: w.store.segments.gates(["quiet", SEGMENT], PASSED, at_once=True, passing=True),
+    ],
     "seg_materialize": [
         lambda w, t: w.store.segments.materialize(t, TxnState.COMMITTED, decisions(SEGMENT)),
         lambda w, t: w.store.segments.materialize(

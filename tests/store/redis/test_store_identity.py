@@ -162,6 +162,8 @@ def test_every_change_raises_the_sequence_number_of_its_tag(world: World) -> Non
     seen.append(world.store.seen(tag).seq)
     world.store.segments.raise_high(SEGMENT, Position(1, 1))
     seen.append(world.store.seen(tag).seq)
+    world.store.segments.gates([SEGMENT], [(EARLIEST, Position(1, 2))], passing=True)
+    seen.append(world.store.seen(tag).seq)
     assert seen == sorted(set(seen))
 
 

@@ -7,6 +7,7 @@
 -- ARGV[5], ARGV[6]  range (start, end] that is going to be read, '' = all; ARGV[7] prefix of groups
 -- ARGV[8]  '1' if the range ends at the lowest pin, should that lie before its end; may be left out
 -- ARGV[9]  '1' if it ends at the high-position, should that lie behind its end; may be left out
+-- ARGV[10] the LAC that the caller goes by, to be noted if there is no pin; '' or left out: note nothing
 -- -> {seq, 'PLAIN', high-position}          no transaction has ever written here
 --    {seq, 'OK', {bound, writer, TxnId...}, {writer, bound|TxnId...}, {TC, counter...}, dropped,
 --     high-position}
@@ -14,6 +15,16 @@
 -- range. The number behind it is that of all dropped writers. A high-position of '' is none.
 -- What a deleted segment contained is known for good (PIP-373).
 local high = redis.call('HGET', KEYS[6], 'high-position') or ''
+-- What was readable stays so: seg_pin.lua pins the next writer behind it, not before. It is noted in the
+-- step that shows no pin, so that nobody is pinned between. The high-position stays what was reported:
+-- a report that comes later still emits its event.
+local lac = ARGV[10] or ''
+if lac > high and not retired and redis.call('ZCARD', KEYS[3]) == 0
+    and lac > (redis.call('HGET', KEYS[6], 'passed') or '') then
+  let_through()
+  redis.call('HSET', KEYS[6], 'passed', lac)
+  seq = changed()
+end
 if redis.call('HEXISTS', KEYS[6], 'contains-txn') == 0 and retired ~= 'txn' then
   return {seq, 'PLAIN', high}
 end

@@ -5,7 +5,7 @@
 -- KEYS[4]  {seg:<id>}:dropped    hash writer -> '<bound>|<TxnId>'
 -- KEYS[5]  {seg:<id>}:closed     hash TC -> counter
 -- KEYS[6]  {seg:<id>}:resolved   hash TxnId -> decision
--- KEYS[7]  {seg:<id>}:state      hash high-position, contains-txn
+-- KEYS[7]  {seg:<id>}:state      hash high-position, passed, contains-txn
 -- ARGV[4]  writer, ARGV[5] TxnId, ARGV[6] TC, ARGV[7] counter, ARGV[8] position before all
 -- -> {seq, 'OK' | 'PINNED', bound} | {seq, 'DROPPED'} | {seq, 'CLOSED'} | {seq, 'RESOLVED', decision}
 --    {seq, 'DELETED'} as well if the segment was deleted
@@ -28,6 +28,11 @@ if old then
   return {seq, 'PINNED', string.sub(old, 1, string.find(old, '|', 1, true) - 1)}
 end
 local bound = redis.call('HGET', KEYS[7], 'high-position') or ARGV[8]
+-- Readers may have passed what nobody has reported (see seg_gate.lua).
+local passed = redis.call('HGET', KEYS[7], 'passed') or ''
+if passed > bound then
+  bound = passed
+end
 redis.call('HSET', KEYS[2], ARGV[4], bound .. '|' .. ARGV[5])
 redis.call('ZADD', KEYS[3], 0, bound .. '|' .. ARGV[4])
 redis.call('HSETNX', KEYS[7], 'contains-txn', '1')
