@@ -83,9 +83,9 @@ class Leases:
     """Extends leases until they are let go, or lost, or nobody has them any more.
 
     A heartbeat that the store does not answer, or refuses, is tried again in the next period. The
-    store may be back, or have room, before the lease is over. Meanwhile leases of that coordinator
-    stand behind those of others that are due: each of them may take the store's whole timeout. The
-    thread ends when it is to extend one, and there is none.
+    store may be back, or have room, before the lease is over. Leases of that coordinator stand
+    behind those of others that are due, for one period at most. Each of them may take the store's
+    whole timeout. The thread ends when it is to extend one, and there is none.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Leases:
         self._changed = threading.Condition()
         # Weak: a transaction that nobody can end any more must not live for ever.
         self._due: weakref.WeakKeyDictionary[Leased, float] = weakref.WeakKeyDictionary()
-        self._failing: set[int | None] = set()  # coordinators that did not answer last
+        self._failed_at: dict[int | None, float] = {}  # coordinators that did not answer last
         self._beating: Leased | None = None
         self._wakes_at = math.inf  # when the thread wakes by itself, while it waits
         self._thread: threading.Thread | None = None
@@ -176,9 +176,10 @@ class Leases:
     def _beat(self, leased: Leased) -> None:
         try:
             leased.beat()
-            self._failing.discard(leased.tc)
+            self._failed_at.pop(leased.tc, None)
         except StoreError:
-            self._failing.add(leased.tc)  # it may answer, or have room, before the lease is over
+            # It may answer, or have room, before the lease is over.
+            self._failed_at[leased.tc] = self._clock.now()
         except (TransactionAbortedError, TransactionNotFoundError) as error:
             self.let_go(leased)
             leased.lost(error)
@@ -228,10 +229,17 @@ class Leases:
             self._thread = None
             return None
 
-    def _turn(self, now: float, entry: tuple[Leased, float]) -> tuple[float, bool, float]:
-        """Order leases: which is due first, and of those that are due now, failing ones last."""
+    def _turn(self, now: float, entry: tuple[Leased, float]) -> tuple[float, float, float]:
+        """Order leases: which is due first.
+
+        Of those that are due now, one of a failing coordinator counts as due a period after its
+        last failure. So only one of them at a time delays the others, and they are extended also
+        where others are always due.
+        """
         leased, due = entry
-        return max(due, now), leased.tc in self._failing, due
+        failed_at = self._failed_at.get(leased.tc)
+        delayed = due if failed_at is None else max(due, failed_at + _period_s(leased))
+        return max(due, now), delayed, due
 
 
 def _period_s(leased: Leased) -> float:

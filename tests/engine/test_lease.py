@@ -158,6 +158,42 @@ def test_a_lease_does_not_wait_for_all_those_of_a_coordinator_that_does_not_answ
     assert beats == [5, *range(15, 66, 5)], "it waits for one of them at a time"
 
 
+def test_after_a_single_error_no_lease_of_its_coordinator_ends_however_many_are_due() -> None:
+    lease_s, round_trip_s, count = 60, 0.1, 240  # one more is due at any moment
+
+    class BusyClock(ManualClock):
+        def wait(self, changed: threading.Condition, seconds: float) -> None:
+            self._now += seconds
+
+    busy_clock = BusyClock()
+
+    class Busy(Owner):
+        last, longest_s = 0.0, 0.0
+
+        def beat(self) -> None:
+            busy_clock._now += round_trip_s
+            super().beat()
+            self.longest_s = max(self.longest_s, busy_clock.now() - self.last)
+            self.last = busy_clock.now()
+
+    class OneThread(Leases):
+        def _start(self) -> None:
+            self._thread = threading.current_thread()
+
+    leases = OneThread(busy_clock)
+    owners = [Busy(lease_s * 1_000, tc=number % 4) for number in range(count)]
+    for owner in owners:
+        leases.keep(owner)
+    owners[0].error = StoreUnavailableError("no answer")
+    while owners[0].beats == 0:
+        leases._beat_next()
+    owners[0].error = None
+    while busy_clock.now() < 4 * lease_s:
+        leases._beat_next()
+    assert max(owner.longest_s for owner in owners) < lease_s
+    assert max(busy_clock.now() - owner.last for owner in owners) < lease_s
+
+
 @pytest.mark.parametrize(
     "error", [StoreUnavailableError("the store is restarted"), StoreError("OOM: it has no room")]
 )

@@ -5282,8 +5282,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{LEASE}::test_a_heartbeat_that_fails_is_tried_again_until_the_store_is_back",
         Edit(
             f"{ENGINE}/lease.py",
-            "            self._failing.add(leased.tc)  # it may answer, or have room, before",
-            "            self.let_go(leased)  #",
+            "            self._failed_at[leased.tc] = self._clock.now()\n",
+            "            self.let_go(leased)\n",
         ),
     ),
     mutation(
@@ -9402,7 +9402,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a lease waits for all those of a coordinator that does not answer",
         "a lease is extended while its owner lives",
         f"{LEASE}::test_a_lease_does_not_wait_for_all_those_of_a_coordinator_that_does_not_answer",
-        Edit(f"{ENGINE}/lease.py", "leased.tc in self._failing", "False"),
+        Edit(
+            f"{ENGINE}/lease.py",
+            "delayed = due if failed_at is None else",
+            "delayed = due if True else",
+        ),
+    ),
+    mutation(
+        "leases of a coordinator that failed once wait for all others without a bound",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_after_a_single_error_no_lease_of_its_coordinator_ends_however_many_are_due",
+        Edit(f"{ENGINE}/lease.py", "max(due, failed_at + _period_s(leased))", "math.inf"),
+    ),
+    mutation(
+        "leases of a coordinator that fails all come at once after a period",
+        "a lease is extended while its owner lives",
+        f"{LEASE}::test_a_lease_does_not_wait_for_all_those_of_a_coordinator_that_does_not_answer",
+        Edit(
+            f"{ENGINE}/lease.py",
+            "max(due, failed_at + _period_s(leased))",
+            "due + _period_s(leased)",
+        ),
     ),
     mutation(
         "aio: a transaction is committed without what no thread could be started for",
