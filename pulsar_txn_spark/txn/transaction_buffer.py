@@ -302,7 +302,9 @@ class MetadataTransactionBuffer:
             wherever they are: nobody knows of entries behind them.
         at_once : bool, optional
             Whether all segments are wanted as they are at one moment: of each transaction all rows,
-            or none. LACs are of different moments, so that high-positions count here as well.
+            or none. LACs are of different moments, so that high-positions count here as well. What
+            was committed behind an open transaction's pin is hidden in that segment all the same.
+            There may be such rows where a range is blocked, and ends before the high-position.
         """
         missing: set[TxnId] = set()
         to_high = by_reports or at_once

@@ -770,6 +770,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a batch read leaves committed rows out without a word",
+        "INV-11",
+        f"{BATCH_READ}"
+        "::test_rows_behind_an_open_transaction_of_another_writer_are_left_out_with_a_warning, "
+        "test_of_one_segment_a_part_of_a_transaction_is_read_with_a_warning",
+        Edit(
+            f"{SOURCE_CODE}/batch.py",
+            "                if blocked:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutation(
+        "a batch read warns of each open transaction",
+        "false alarm",
+        f"{BATCH_READ}"
+        "::test_rows_behind_an_open_transaction_of_another_writer_are_left_out_with_a_warning",
+        Edit(f"{SOURCE_CODE}/batch.py", " and item.end < item.high", ""),
+    ),
+    mutation(
         "a batch read that may skip a loss ends where rows were only reported",
         "liveness",
         f"{BATCH_READ}::test_a_read_ends_where_its_log_does_only_if_a_loss_is_allowed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -20,13 +21,17 @@ from pulsar_txn_spark.spark.source.offset_options import (
     resolve_positions,
     starting_offsets,
 )
+from pulsar_txn_spark.spark.source.offsets import SegmentKey
 from pulsar_txn_spark.spark.source.partition import SourcePartition
 from pulsar_txn_spark.spark.source.planner import SourcePlanner
 from pulsar_txn_spark.spark.source.task import read_partition
 from pulsar_txn_spark.spark.source.time_offsets import ending_positions, starting_positions
 from pulsar_txn_spark.spark.source.topics import readable_segments, source_options
+from pulsar_txn_spark.store.records import TxnId
 
+_LOG = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 16  # each of them means that somebody changed a topic
+_NAMED = 8  # transactions in a warning
 
 
 @plain_errors
@@ -44,13 +49,15 @@ class PulsarTxnReader(DataSourceReader):
         topologies = planner.topologies(waits=True)
         for _ in range(_MAX_ATTEMPTS):
             try:
-                planned, error = self._planned(planner, topologies), None
+                (planned, blocked), error = self._planned(planner, topologies), None
             except SegmentNotFoundError as not_found:  # perhaps retention has just deleted it
-                planned, error = [], not_found
+                planned, blocked, error = [], {}, not_found
             before, topologies = topologies, planner.topologies(waits=True)
             if topologies == before:
                 if error is not None:
                     raise error
+                if blocked:
+                    _warn(blocked, len(readable_segments(topologies)))
                 # Spark replaces an empty list by a partition of its own: read() returns nothing.
                 return planned
             # A transaction that wrote to a parent may have written to its children as well.
@@ -61,7 +68,8 @@ class PulsarTxnReader(DataSourceReader):
 
     def _planned(
         self, planner: SourcePlanner, topologies: Mapping[str, Topology]
-    ) -> list[SourcePartition]:
+    ) -> tuple[list[SourcePartition], dict[SegmentKey, tuple[TxnId, ...]]]:
+        """Return the partitions, and who is in front of committed rows that are not in them."""
         options = self._options
         segments = readable_segments(topologies)
         starting, ending = starting_offsets(options), ending_offsets(options)
@@ -78,16 +86,38 @@ class PulsarTxnReader(DataSourceReader):
         starts |= starting_positions(planner, starting.times, topologies, latest)
         if ending.times:
             ends |= ending_positions(planner, ending.times, topologies, readable, segments)
+        # With nothing reported behind a pin, nothing was committed there.
+        blocked = {
+            key: item.blocked_by
+            for key, item in readable.items()
+            if item.blocked_by and item.end < item.high and item.end <= ends[key]
+        }
         for key, segment in segments.items():
             if is_named(ending, key) and key in snapshot.of_log:
                 ends[key] = snapshot.of_log[key].last_up_to(ends[key])  # it may name no entry
             if not is_named(starting, key):
                 starts[key] = max(starts[key], planner.log_of(segment).trimmed_to(segment))
         ranges = {key: (start, ends[key]) for key, start in starts.items()}
-        return planner.partitions(segments, ranges, lambda _: None)
+        return planner.partitions(segments, ranges, lambda _: None), blocked
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition, in a task."""
         if not isinstance(partition, SourcePartition):
             return iter(())
         return read_partition(self._options, partition, self._schema)
+
+
+def _warn(blocked: Mapping[SegmentKey, tuple[TxnId, ...]], of: int) -> None:
+    """Say that a read leaves committed rows out: those behind transactions that are still open."""
+    blocking = sorted({txn for txns in blocked.values() for txn in txns})
+    named = ", ".join(map(str, blocking[:_NAMED]))
+    more = len(blocking) - _NAMED
+    _LOG.warning(
+        "this batch read ends at open transactions in %d of %d segments: %s%s. Rows that were "
+        "committed behind them are left out, also where others of the same transaction are read. "
+        "Read again once they have ended",
+        len(blocked),
+        of,
+        named,
+        f" and {more} more" if more > 0 else "",
+    )

@@ -388,7 +388,7 @@ class SourcePlanner:
             Whether slow brokers of native topics are waited for.
         at_once : bool
             Whether segments are wanted as they are at one moment: of each transaction all rows, or
-            none.
+            none, but for those behind open transactions of others.
         """
         gated = {key: ref for key, ref in segments.items() if not ref.in_pulsar_domain}
         native = {key: ref for key, ref in segments.items() if ref.in_pulsar_domain}

@@ -1,4 +1,7 @@
-"""A batch read shows of each transaction all rows or none, and what was readable stays so."""
+"""A batch read shows of each transaction all rows or none, and what was readable stays so.
+
+It says so where it does not: rows that lie behind an open transaction of others are left out.
+"""
 
 from __future__ import annotations
 
@@ -164,6 +167,49 @@ def test_a_read_ends_where_its_log_does_only_if_a_loss_is_allowed(
         batch(topic=str(A))
     assert batch(topic=str(A), failOnDataLoss="false") == [1, 2]
     assert caplog.text == "", "no task waits for what is not there"
+
+
+# -- behind an open transaction --------------------------------------------------------------------
+
+
+def test_rows_behind_an_open_transaction_of_another_writer_are_left_out_with_a_warning(
+    run: Components, batch: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.topics.create(A, 1)
+    run.topics.create(B, 1)
+    still_open = task_of(run, (B, 1))
+    assert batch(topics=f"{A},{B}") == []
+    assert caplog.text == "", "nothing that was committed is left out"
+    commit(task_of(run, (A, 10), (B, 20)))
+    assert batch(topics=f"{A},{B}") == [10]
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert f"open transactions in 1 of 2 segments: {still_open.txn}. " in warning
+    caplog.clear()
+    still_open.abort()
+    assert batch(topics=f"{A},{B}") == [10, 20]
+    assert caplog.text == ""
+
+
+def test_of_one_segment_a_part_of_a_transaction_is_read_with_a_warning(
+    run: Components, batch: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.topics.create(A, 1)
+    [segment] = run.topics.require(A).active
+    task = task_of(run, (A, 1))
+    foreign(run, A, 2)
+    last = run.log.last_confirmed(segment.ref)
+    run.store.segments.raise_high(segment.ref.id, last)
+    still_open = task_of(run, (A, 3))
+    task.writers.append(A, record_batch([("key", 4)]))
+    commit(task)
+    assert batch(topic=str(A)) == [1, 2]
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert f"in 1 of 1 segments: {still_open.txn}. " in warning
+    caplog.clear()
+    ending = json.dumps({str(A): {segment.descriptor: str(Position(last.ledger, last.entry - 1))}})
+    assert batch(topic=str(A), endingOffsets=ending) == [1]
+    assert caplog.text == "", "a read that ends earlier leaves nothing out"
+    still_open.abort()
 
 
 # -- what was readable -----------------------------------------------------------------------------
