@@ -367,6 +367,13 @@ class SegmentStore(Protocol):
         """Tell for each segment whether it has carried a transaction's decision out."""
         ...
 
+    def marks(self, txn: TxnId, segments: Sequence[str]) -> list[TxnState | None]:
+        """Return for each segment the decision of a transaction that its mark names.
+
+        None: it has materialized none, or is closed for the transaction, and compares nothing.
+        """
+        ...
+
     def raise_high(self, segment: str, position: Position) -> None:
         """Note an acknowledged position of a write outside of transactions."""
         ...

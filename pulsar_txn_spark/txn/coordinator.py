@@ -355,8 +355,9 @@ class TransactionCoordinator:
         CommitStateUnknownError
             If the store did not answer: read the header once it does.
         StoreRolledBackError
-            If the store has lost what the outcome says of it. In a cluster the decision may stand:
-            nobody can materialize it, so that every reader finds the loss out.
+            If the store has lost what the outcome says of it, or an abort that a segment has
+            materialized. In a cluster the decision may stand. No segment materializes it, so that
+            whoever meets a pin of the transaction finds the loss out.
         """
         record = outcome.SerializeToString(deterministic=True)
         merged: CommitAnswer | None = None
@@ -535,6 +536,7 @@ class TransactionCoordinator:
         ------
         StoreRolledBackError
             If a segment has materialized the other decision, or lost what this one has seen of it.
+            In a cluster nothing is materialized then: all segments are asked before.
         """
         if header.state is TxnState.OPEN:
             raise StoreCorruptError(
@@ -547,6 +549,7 @@ class TransactionCoordinator:
         participants = Participants.of(header.intents)
         committed = header.state is TxnState.COMMITTED
         decisions = _decisions(outcome, participants, committed=committed)
+        self._require_no_other_mark(header, participants.segments)
         while decisions:
             # Each pass is a step of its own: whoever dies in between has materialized a part.
             with steps.at(Step.MATERIALIZE):
@@ -561,6 +564,18 @@ class TransactionCoordinator:
                 if answer.code is Code.MORE
             ]
         self.store.op_log.forget(header.txn, header.nonce)
+
+    def _require_no_other_mark(self, header: TxnHeader, segments: Sequence[str]) -> None:
+        """Raise if a segment cannot take a decision, before any other materializes it.
+
+        A single segment refuses by itself. Where one server holds all tags, they go back together.
+        """
+        if not segments[1:] or self.store.merged.possible:
+            return
+        marks = self.store.segments.marks(header.txn, segments)
+        for segment, mark in zip(segments, marks, strict=True):
+            if mark not in (None, header.state):
+                raise _decided_twice(header, segment)
 
     def complete_on_behalf(self, txns: Iterable[TxnId], missing: set[TxnId]) -> bool:
         """Complete transactions that block somebody, where that is allowed.

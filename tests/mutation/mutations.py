@@ -6517,6 +6517,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{TXN}/coordinator.py", "if answer.code is Code.CONFLICT:", "if False:"),
     ),
     mutation(
+        "segments materialize a decision although another one has the other mark",
+        "INV-1",
+        f"{HISTORIES}"
+        "::test_a_decision_is_materialized_nowhere_if_one_segment_has_the_other_one, "
+        "test_a_decision_is_materialized_nowhere_if_one_segment_lost_what_it_has_seen",
+        Edit(
+            f"{TXN}/coordinator.py",
+            "        self._require_no_other_mark(header, participants.segments)\n",
+            "",
+        ),
+    ),
+    mutation(
+        "a segment whose topic is being deleted hides what it has materialized",
+        "INV-1",
+        f"{HISTORIES}"
+        "::test_a_segment_says_what_it_has_materialized_also_while_its_topic_is_being_deleted",
+        Edit(
+            f"{LUA}/seg_is_materialized.lua", "if decided then", "if decided and not retired then"
+        ),
+    ),
+    mutation(
         "a commit does not note the sink's pointer with its query",
         "INV-14",
         f"{HISTORIES}"

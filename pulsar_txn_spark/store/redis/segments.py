@@ -167,12 +167,22 @@ class RedisSegmentStore:
 
     def is_materialized(self, txn: TxnId, segments: Sequence[str]) -> list[bool]:
         """Tell for each segment whether it has carried a transaction's decision out."""
+        return [code_of(reply) is not Code.PENDING for reply in self._marks(txn, segments)]
+
+    def marks(self, txn: TxnId, segments: Sequence[str]) -> list[TxnState | None]:
+        """Return for each segment the decision of a transaction that its mark names."""
+        return [
+            TxnState(text(reply[2])) if code_of(reply) is Code.RESOLVED else None
+            for reply in self._marks(txn, segments)
+        ]
+
+    def _marks(self, txn: TxnId, segments: Sequence[str]) -> list[list[Any]]:
         args: list[Arg] = [txn.key, txn.tc, txn.counter]
         calls = [
             Call("seg_is_materialized", f"seg:{segment}", ["closed", "resolved"], args)
             for segment in segments
         ]
-        return [text(reply[1]) != Code.PENDING for reply in self._scripts.run_all(calls)]
+        return self._scripts.run_all(calls)
 
     def raise_high(self, segment: str, position: Position) -> None:
         """Note an acknowledged position of a write outside of transactions."""

