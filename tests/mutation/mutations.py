@@ -8654,6 +8654,26 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a broker's coordinator materializes on a cluster although one segment has the other mark",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/SingleSteps.java",
+            "                canAllTake(group, marks)\n",
+            "                true\n",
+        ),
+    ),
+    mutation(
+        "a broker asks no segment of a cluster for its mark before it materializes a decision",
+        "INV-1",
+        JAR,
+        Edit(
+            f"{STORE_CODE}/Scripts.java",
+            "    return connections.oneServer();\n",
+            "    return true;\n",
+        ),
+    ),
+    mutation(
         "a broker's coordinator forgets participants on a cluster that it does not know of",
         "INV-6",
         JAR,

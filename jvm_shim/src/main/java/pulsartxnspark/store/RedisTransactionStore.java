@@ -121,30 +121,64 @@ public final class RedisTransactionStore implements TransactionStore {
           "transaction " + header.txn() + " is not decided: there is nothing to materialize");
     }
     scripts.raiseSeen(header.outcome().seen());
-    Participants participants = Participants.of(header);
+    List<Scripts.Call> calls = segmentCalls(header);
+    requireNoOtherMark(header, calls);
     boolean everywhere = true;
-    for (String segment : participants.segments()) {
-      everywhere &= materialize(header, segment, participants);
+    for (Scripts.Call call : calls) {
+      everywhere &= materialize(header, call);
     }
     if (everywhere) {
       forgetOperations(header);
     }
   }
 
+  /**
+   * Refuses a decision that a segment cannot take, before any other materializes it. A single
+   * segment refuses by itself. Where one server holds all tags, they go back together.
+   */
+  private void requireNoOtherMark(Header header, List<Scripts.Call> calls) {
+    if (calls.size() < 2 || scripts.oneServer()) {
+      return;
+    }
+    List<List<Object>> marks =
+        scripts.runAll(calls.stream().map(RedisTransactionStore::markCall).toList());
+    for (int i = 0; i < calls.size(); i++) {
+      if (marks.get(i) != null && isOther(marks.get(i), calls.get(i))) {
+        throw decidedTwice(header, calls.get(i));
+      }
+    }
+  }
+
+  /** Gives the step that asks for the mark of a segment that is to materialize a decision. */
+  static Scripts.Call markCall(Scripts.Call materialize) {
+    List<String> keys = List.of("closed", "resolved");
+    return new Scripts.Call(
+        "seg_is_materialized", materialize.tag(), keys, materialize.args().subList(0, 3));
+  }
+
+  /** Tells whether a segment's mark names the other decision than its call does. */
+  static boolean isOther(List<Object> mark, Scripts.Call materialize) {
+    return "RESOLVED".equals(mark.get(1)) && !text(mark.get(2)).equals(materialize.args().get(3));
+  }
+
+  private static StoreRolledBackException decidedTwice(Header header, Scripts.Call materialize) {
+    return new StoreRolledBackException(
+        "transaction " + header.txn() + " is " + header.state() + " in its header, but segment "
+            + materialize.tag().substring("seg:".length())
+            + " has materialized the other decision. Tag {" + tag(header.txn())
+            + "} lost that decision, in a failover to a replica that lagged. Restore the newest "
+            + "state of the store");
+  }
+
   /** Tells whether the segment knows the decision now. */
-  private boolean materialize(Header header, String segment, Participants participants) {
-    Scripts.Call call = materializeCall(header, segment, participants);
+  private boolean materialize(Header header, Scripts.Call call) {
     List<Object> reply = scripts.run(call);
     // It ends: nothing is added any more, as the first pass notes the transaction as resolved.
     while (reply != null && "MORE".equals(reply.get(1))) {
       reply = scripts.run(call);
     }
     if (reply != null && "CONFLICT".equals(reply.get(1))) {
-      throw new StoreRolledBackException(
-          "transaction " + header.txn() + " is " + header.state() + " in its header, but segment "
-              + segment + " has materialized the other decision. Tag {tc" + header.txn().tc()
-              + "} lost that decision, in a failover to a replica that lagged. Restore the newest "
-              + "state of the store");
+      throw decidedTwice(header, call);
     }
     // This plug-in makes no tag. Where there is none yet, a sweep notes the decision.
     return reply != null;
@@ -152,12 +186,17 @@ public final class RedisTransactionStore implements TransactionStore {
 
   /** Gives the steps that materialize a decision in all segments, and then forget its operations. */
   static List<Scripts.Call> materializeCalls(Header header) {
+    List<Scripts.Call> calls = segmentCalls(header);
+    calls.add(forgetCall(header, "0"));
+    return calls;
+  }
+
+  private static List<Scripts.Call> segmentCalls(Header header) {
     Participants participants = Participants.of(header);
     List<Scripts.Call> calls = new ArrayList<>();
     for (String segment : participants.segments()) {
       calls.add(materializeCall(header, segment, participants));
     }
-    calls.add(forgetCall(header, "0"));
     return calls;
   }
 

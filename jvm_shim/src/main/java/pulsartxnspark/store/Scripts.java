@@ -126,6 +126,37 @@ public final class Scripts {
   }
 
   /**
+   * Runs scripts, like {@link #run}, all of them at once. Not for a thread that brings replies.
+   *
+   * @param calls what to run; each may be repeated
+   * @return their replies, in the same order
+   * @throws StoreException as {@link #run} does
+   */
+  public List<List<Object>> runAll(List<Call> calls) {
+    List<CompletableFuture<Optional<List<Object>>>> sent = calls.stream().map(this::step).toList();
+    List<List<Object>> replies = new ArrayList<>();
+    for (int i = 0; i < calls.size(); i++) {
+      Optional<List<Object>> reply =
+          sent.get(i).exceptionally(lost -> Optional.empty()).join();
+      // No reply, or its tag is not as it is known: by itself it tells why.
+      replies.add(
+          reply.isPresent()
+              ? reply.get().stream().map(Scripts::decoded).toList()
+              : run(calls.get(i)));
+    }
+    return replies;
+  }
+
+  /**
+   * Tells whether one server holds all tags.
+   *
+   * @return whether it is so; else the tags of a cluster may go back one without another
+   */
+  public boolean oneServer() {
+    return connections.oneServer();
+  }
+
+  /**
    * Runs a script, like {@link #run}, and leaves the bulk strings of its reply as bytes. Its first two
    * values are not: the tag's state and the code.
    *

@@ -14,6 +14,7 @@ import java.util.stream.Collectors;
  * Takes the steps of a merged script one after the other, where no server has all of their tags. Each
  * is taken only if {@code _merged.lua} would take it: no pin without its intent, and nothing is
  * materialized that was not decided. One script for several tags is run for all of them at once.
+ * Several segments are asked for their marks before any of them materializes a decision.
  *
  * <p>What is left when a step is refused, or its reply is lost, is what a client leaves that dies
  * there. Every step may be repeated, and the caller goes on alone.
@@ -59,10 +60,36 @@ final class SingleSteps {
     while (to < calls.size() && calls.get(to).script().equals(calls.get(from).script())) {
       to++;
     }
-    List<CompletableFuture<Optional<List<Object>>>> taken =
-        calls.subList(from, to).stream().map(step).toList();
-    return CompletableFuture.allOf(taken.toArray(CompletableFuture<?>[]::new))
-        .handle((all, lost) -> note(taken))
+    List<Scripts.Call> group = calls.subList(from, to);
+    if (group.size() == 1 || !group.get(0).script().equals("seg_materialize")) {
+      return take(group);
+    }
+    List<CompletableFuture<Optional<List<Object>>>> marks =
+        group.stream().map(RedisTransactionStore::markCall).map(step).toList();
+    return whenAll(marks)
+        .thenCompose(
+            all ->
+                canAllTake(group, marks)
+                    ? take(group)
+                    : CompletableFuture.completedFuture(Optional.of(replies)));
+  }
+
+  /** Tells whether every segment can take the decision; one of which this is not known cannot. */
+  private static boolean canAllTake(
+      List<Scripts.Call> group, List<CompletableFuture<Optional<List<Object>>>> marks) {
+    for (int i = 0; i < group.size(); i++) {
+      Optional<List<Object>> mark = reply(marks.get(i));
+      if (mark.isEmpty() || RedisTransactionStore.isOther(mark.get(), group.get(i))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private CompletableFuture<Optional<List<List<Object>>>> take(List<Scripts.Call> group) {
+    List<CompletableFuture<Optional<List<Object>>>> taken = group.stream().map(step).toList();
+    return whenAll(taken)
+        .thenApply(all -> note(taken))
         .thenCompose(
             goesOn -> {
               if (goesOn && replies.size() < calls.size()) {
@@ -75,10 +102,20 @@ final class SingleSteps {
             });
   }
 
+  private static CompletableFuture<Void> whenAll(
+      List<CompletableFuture<Optional<List<Object>>>> answers) {
+    return CompletableFuture.allOf(answers.toArray(CompletableFuture<?>[]::new))
+        .exceptionally(lost -> null);
+  }
+
+  private static Optional<List<Object>> reply(CompletableFuture<Optional<List<Object>>> answer) {
+    return answer.exceptionally(lost -> Optional.empty()).join();
+  }
+
   /** Notes the replies of steps that were taken at once; tells whether others may follow. */
   private boolean note(List<CompletableFuture<Optional<List<Object>>>> taken) {
     for (CompletableFuture<Optional<List<Object>>> answer : taken) {
-      Optional<List<Object>> reply = answer.exceptionally(lost -> Optional.empty()).join();
+      Optional<List<Object>> reply = reply(answer);
       if (reply.isEmpty()) {
         return false;
       }

@@ -25,11 +25,11 @@ class RedisTransactionStoreTest extends StoreTest {
     store.prepare("t");
   }
 
-  private Header header(WriterId writer) {
+  protected Header header(WriterId writer) {
     return store.transactions.read(writer.txn()).orElseThrow();
   }
 
-  private Fate fate(String segment, WriterId writer) {
+  protected Fate fate(String segment, WriterId writer) {
     return store.segments.fates(segment, List.of(new Query(writer, EARLIEST))).get(0);
   }
 

@@ -27,8 +27,8 @@ class SingleStepsTest {
       List.of(
           call("txn_end", "tc0"),
           call("txn_read", "tc0", "W|s|w", "W|t|w"),
-          call("seg_materialize", "seg:s"),
-          call("seg_materialize", "seg:t"),
+          call("seg_materialize", "seg:s", "0:1", "0", "1", "COMMITTED"),
+          call("seg_materialize", "seg:t", "0:1", "0", "1", "COMMITTED"),
           call("txn_forget_ops", "tc0"),
           call("txn_ended", "tc0"));
 
@@ -88,7 +88,7 @@ class SingleStepsTest {
     CompletableFuture<Optional<List<Object>>> slow = new CompletableFuture<>();
     answers.put("seg_materialize seg:s", slow);
     CompletableFuture<Optional<List<List<Object>>>> all = take(COMMIT);
-    assertEquals(4, taken.size());
+    assertEquals(List.of("seg_materialize seg:s", "seg_materialize seg:t"), taken.subList(4, 6));
     assertFalse(taken.contains("txn_forget_ops tc0"));
     slow.complete(reply("ALREADY").join());
     assertEquals(6, all.join().orElseThrow().size());
@@ -102,11 +102,38 @@ class SingleStepsTest {
     assertFalse(taken.contains("txn_forget_ops tc0"));
   }
 
+  private void assertNothingIsMaterialized() {
+    taken.clear();
+    assertEquals(2, replies(COMMIT));
+    assertEquals(
+        List.of(
+            "txn_end tc0", "txn_read tc0", "seg_is_materialized seg:s", "seg_is_materialized seg:t"),
+        taken);
+  }
+
+  @Test
+  void nothingIsMaterializedUntilNoSegmentHasTheOtherMark() {
+    readShows("W|s|w", "W|t|w");
+    String mark = "seg_is_materialized seg:t";
+    answers.put(mark, reply("RESOLVED", Scripts.bytes("ABORTED")));
+    assertNothingIsMaterialized();
+    answers.put(mark, CompletableFuture.failedFuture(new IllegalStateException("lost")));
+    assertNothingIsMaterialized();
+    answers.put(mark, CompletableFuture.completedFuture(Optional.empty()));
+    assertNothingIsMaterialized();
+    answers.put(mark, new CompletableFuture<>());
+    assertFalse(take(COMMIT).isDone());
+    for (Object[] free : new Object[][] {{"RESOLVED", Scripts.bytes("COMMITTED")}, {"CLOSED"}}) {
+      answers.put(mark, reply(free));
+      assertEquals(6, replies(COMMIT));
+    }
+  }
+
   @Test
   void nothingIsMaterializedOfATransactionThatHasTouchedMore() {
     readShows("W|s|w", "W|t|w", "W|u|w");
     assertEquals(2, replies(COMMIT));
-    assertFalse(taken.contains("seg_materialize seg:s"));
+    assertEquals(List.of("txn_end tc0", "txn_read tc0"), taken);
   }
 
   @Test
