@@ -4936,7 +4936,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "what a sweep sets on a topic that is given back meanwhile stays there",
         "",
         f"{BESIDE_A_RETURN}[return-inside-gone]",
-        Edit(f"{PULSAR}/log.py", "            self._unprotect(segment, among)\n", ""),
+        Edit(f"{PULSAR}/log.py", "            self._take_back(segment)\n", ""),
+    ),
+    mutation(
+        "a trim lets data go of a topic that was given back meanwhile",
+        "INV-11",
+        f"{TRIM}::test_a_trim_lets_nothing_go_of_a_topic_that_is_given_back_amid_it",
+        Edit(
+            f"{PULSAR}/log.py",
+            "        self._require_not_given_back(segment)\n        self._admin.trim_ledgers",
+            "        self._admin.trim_ledgers",
+        ),
     ),
     mutation(
         "a topic that is given back counts as a segment until its claim goes",
@@ -4982,7 +4992,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_sweep_beside_the_return_of_one_partition_leaves_the_policies_to_the_next_one",
         Edit(
             f"{PULSAR}/log.py",
-            "self._let_go(topic, others)\n        # Who",
+            "self._let_go(topic, [name for name in partitions if name != topic])\n        # Who",
             "self._let_go(topic, [])\n        # Who",
         ),
     ),
@@ -5005,7 +5015,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_an_adoption_that_was_left_half_done_leaves_no_policy_behind",
         Edit(
             f"{PULSAR}/log.py",
-            "if not any(ADOPTED_PROPERTY in self._properties(other.log_name) for other in others):",
+            "if not any(ADOPTED_PROPERTY in self._properties(other) for other in others):",
             "if not others:",
         ),
     ),
@@ -5015,8 +5025,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{ADOPTION}::test_policies_stay_while_another_partition_is_a_segment",
         Edit(
             f"{PULSAR}/log.py",
-            "ADOPTED_PROPERTY in self._properties(other.log_name) for",
-            "self._properties(other.log_name).get(ADOPTED_PROPERTY) == other.id for",
+            "ADOPTED_PROPERTY in self._properties(other) for",
+            "SEGMENT_PROPERTY in self._properties(other) for",
         ),
     ),
     mutation(

@@ -552,6 +552,9 @@ class Admin:
     def subscription_expiry(self, _topic: str) -> Expiry:
         return Expiry("public/default", self.expires_after_min, "the broker")
 
+    def partitions(self, _topic: str) -> int:
+        return 0
+
     def terminate(self, _topic: str) -> Position:
         self.done.append("seal")
         return self.last
@@ -713,6 +716,9 @@ class PartitionedAdmin:
 
     retain_all = keep_all_data
 
+    def partitions(self, topic: str) -> int:
+        return sum(native_topic(name) == topic for name in self.of)
+
     def forget_policies(self, topic: str) -> None:
         self.policies.discard(native_topic(topic))
 
@@ -869,7 +875,7 @@ def test_a_sweep_beside_the_return_of_one_partition_leaves_the_policies_to_the_n
         log.adopt(second)
         partitions.of[first.log_name].subscribed = []
         others = {number: lambda: log.give_back(first, others=[second])}
-        if not interleave(partitions, lambda: log._protect(first, [first, second]), others):
+        if not interleave(partitions, lambda: log._protect(first), others):
             break
         assert partitions.of[first.log_name].subscribed == []
         assert partitions.policies

@@ -29,7 +29,7 @@ trim step 2 sends back only retains more, until the next trim.
 **A subscription that is gone** (deleted, or expired) retains nothing, and after trim step 3 nothing
 else does. So each sweep looks for it before it trims. Where it is gone, or is going to expire, the
 broker's retention is switched on again. The next trim that gets through switches it off. If the
-topic is given back meanwhile, the sweep takes back what it did.
+topic is given back meanwhile, the sweep takes back what it did, behind trim step 3 as well.
 
 The last ledger with data stays. The broker may replace an empty one at any time, which would look
 like data that somebody else has removed.
@@ -501,18 +501,18 @@ class PulsarSegmentLog(Closing):
             # It ceases to be a segment before it loses what keeps its data. A sweep that sets that
             # anew meanwhile looks again, and takes it back.
             self._admin.remove_property(topic, SEGMENT_PROPERTY)
-            self._let_go(topic, others)
+            self._let_go(topic, [other.log_name for other in others])
             # The claim goes last: until then it can be done again, and nobody else takes the topic.
             trims = [name for name in properties if name.startswith(TRIM_PROPERTY)]
             for name in (*trims, ORIGIN_PROPERTY, ADOPTED_PROPERTY):
                 self._admin.remove_property(topic, name)
         self._forget_sizes(segment)
 
-    def _let_go(self, topic: str, others: Sequence[SegmentRef]) -> None:
+    def _let_go(self, topic: str, others: Sequence[str]) -> None:
         """Take back what keeps a topic's data; policies stay while another partition is adopted."""
         self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
         # One that was never claimed forgets nothing later: it is no reason to keep them.
-        if not any(ADOPTED_PROPERTY in self._properties(other.log_name) for other in others):
+        if not any(ADOPTED_PROPERTY in self._properties(other) for other in others):
             self._admin.forget_policies(topic)
 
     def _properties(self, topic: str) -> Mapping[str, str]:
@@ -614,13 +614,12 @@ class PulsarSegmentLog(Closing):
     def protect_each(self, segments: Sequence[SegmentRef]) -> None:
         """Keep what only a subscription keeps that is gone, or will go; see the Protocol."""
         with ThreadPoolExecutor(CALLS_AT_A_TIME, "pulsar-txn-protect") as pool:
-            protect = partial(self._protect, among=segments)
-            faults = [fault for fault in pool.map(protect, segments) if fault is not None]
+            faults = [fault for fault in pool.map(self._protect, segments) if fault is not None]
         if faults:
             more = f" ({len(faults) - 1} more segments are affected)" if faults[1:] else ""
             raise SegmentLogError(f"{faults[0]}{more}")
 
-    def _protect(self, segment: SegmentRef, among: Sequence[SegmentRef]) -> str | None:
+    def _protect(self, segment: SegmentRef) -> str | None:
         """Let the broker keep a segment whose subscription does not, and return what is wrong."""
         topic = segment.log_name
         subscribed = INTERNAL_SUBSCRIPTION in self._admin.subscriptions(topic)
@@ -632,11 +631,7 @@ class PulsarSegmentLog(Closing):
         created = not subscribed and expiry.minutes == 0
         if created:
             self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
-        try:
-            self._read_properties(segment)  # it may have been given back meanwhile
-        except SegmentNotFoundError:
-            self._unprotect(segment, among)
-            raise
+        self._require_not_given_back(segment)
         what = f"segment {segment.id} ({topic}) is not trimmed, and the broker keeps what it has"
         if subscribed:
             return f"{what}: {expiry}. Run '{expiry.remedy}'; the next sweep then trims"
@@ -652,15 +647,23 @@ class PulsarSegmentLog(Closing):
             f"then creates it, where it can read that setting; else run '{by_hand} {topic}'"
         )
 
-    def _unprotect(self, segment: SegmentRef, among: Sequence[SegmentRef]) -> None:
-        """Take back what a sweep did to a topic that was given back meanwhile."""
+    def _require_not_given_back(self, segment: SegmentRef) -> None:
+        """Look again behind what a sweep did to a topic, and take it back if it is not ours now."""
+        try:
+            self._read_properties(segment)
+        except SegmentNotFoundError:
+            self._take_back(segment)
+            raise
+
+    def _take_back(self, segment: SegmentRef) -> None:
         topic = segment.log_name
         properties = self._admin.properties(topic)
         if properties is None or self._others_in(segment, properties):
             return
         native = native_topic(topic)
-        others = [ref for ref in among if native_topic(ref.log_name) == native and ref != segment]
-        self._let_go(topic, others)
+        count = self._admin.partitions(native) or 0
+        partitions = [f"{native}-partition-{number}" for number in range(count)]
+        self._let_go(topic, [name for name in partitions if name != topic])
         # Who adopts the topic claims it first, and may have set just now what was taken back.
         if self._others_in(segment, self._properties(topic)):
             self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
@@ -689,6 +692,7 @@ class PulsarSegmentLog(Closing):
             ) from None
         # Trim step 3: without the subscription, the broker would remove all closed ledgers.
         self._admin.retain_nothing(topic)
+        self._require_not_given_back(segment)
         self._admin.trim_ledgers(topic)
         return self._gone(segment, self._admin.managed_ledger(topic).first_ledger)
 

@@ -13,6 +13,7 @@ from pulsar_txn_spark.backends.pulsar import entry_headers
 from pulsar_txn_spark.backends.pulsar.admin_api import EntryHeader
 from pulsar_txn_spark.backends.pulsar.ledgers import Ledger, ManagedLedger
 from pulsar_txn_spark.backends.pulsar.log import (
+    ADOPTED_PROPERTY,
     INTERNAL_SUBSCRIPTION,
     ORIGIN_PROPERTY,
     SEGMENT_PROPERTY,
@@ -90,6 +91,12 @@ class FakeAdmin:
     def retain_all(self, _topic: str) -> None:
         self.keeps_all = True
 
+    def forget_policies(self, _topic: str) -> None:
+        self.keeps_all = True  # so this broker does without a policy of the topic's own
+
+    def partitions(self, _topic: str) -> int:
+        return 0
+
     def subscription_expiry(self, _topic: str) -> Expiry:
         return Expiry("public/default", self.expires_after_min, "the broker")
 
@@ -99,6 +106,10 @@ class FakeAdmin:
     def create_subscription(self, _topic: str, name: str) -> None:
         self.subscribed.append(name)
         self.acknowledged = Position(min(self.ledgers), -1)
+
+    def delete_subscription(self, _topic: str, name: str) -> None:
+        if name in self.subscribed:
+            self.subscribed.remove(name)
 
     def move_subscription(self, _topic: str, _name: str, to: Position) -> None:
         self._reach("move")
@@ -247,6 +258,18 @@ def test_a_trim_whose_subscription_is_gone_lets_nothing_go(admin: FakeAdmin) -> 
     assert "retention was left as it is" in str(raised.value)
     admin.remove()
     assert list(admin.ledgers) == [3, 5, 8, 9]
+
+
+def test_a_trim_lets_nothing_go_of_a_topic_that_is_given_back_amid_it(admin: FakeAdmin) -> None:
+    admin.found[ADOPTED_PROPERTY] = SEGMENT.id
+    log = open_log(admin)
+    admin.meanwhile["policy"] = lambda: log.give_back(SEGMENT)
+    admin.dies_before = "trim"
+    with pytest.raises(SegmentNotFoundError):
+        open_log(admin).trim(SEGMENT, Position(5, 1))
+    assert (admin.found, admin.subscribed) == ({}, [])
+    admin.remove()
+    assert list(admin.ledgers) == [3, 5, 8, 9], "its data is its owner's again"
 
 
 def test_a_sweep_keeps_what_is_left_of_a_trimmed_segment_whose_subscription_is_gone(
