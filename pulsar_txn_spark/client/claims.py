@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.store.ack_ranges import AckInterval
@@ -44,6 +44,10 @@ class Claims:
     def holders(self) -> Iterator[TxnId]:
         """Yield the transactions that hold something."""
         return (txn for txn in self._intervals if txn is not None)
+
+    def locked_by(self, txn: TxnId) -> Sequence[AckInterval]:
+        """Return what a transaction has locked."""
+        return tuple(self._intervals.get(txn, ()))
 
     def contains(self, message: MessagePosition) -> bool:
         """Tell whether a message is claimed."""

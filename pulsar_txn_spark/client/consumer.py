@@ -27,7 +27,7 @@ from pulsar_txn_spark.errors import (
 from pulsar_txn_spark.position import MessagePosition
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.ack_ranges import AckInterval
-from pulsar_txn_spark.store.records import SubscriptionRef, TxnId, TxnState
+from pulsar_txn_spark.store.records import SubscriptionRef, TxnHeader, TxnId, TxnState
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 
 _LONGEST_WAIT_S = 60.0
@@ -509,7 +509,8 @@ class Consumer(Closing):
                 del self._txns[txn]
             self._doubtful |= dropped
             doubtful = set(self._doubtful)
-            # Acknowledgements without a transaction that were under way when this was read.
+            # What others had locked when this was read, and what has ended since: acknowledgements
+            # without a transaction, and transactions whose end was heard.
             under_way = {
                 holder
                 for claims in self._claims.values()
@@ -521,13 +522,26 @@ class Consumer(Closing):
             undecided = header is not None and header.state is TxnState.OPEN
             if undecided and not self._components.coordinator.complete_on_behalf([txn], set()):
                 continue
-            if txn in under_way and header is not None and header.state is TxnState.COMMITTED:
+            if txn in under_way and self._is_committed(txn, header):
                 self.committed(txn)
                 continue
             with self._state:
                 self._doubtful.discard(txn)
             # The store knows which messages come again; where it committed, none of its.
             self._go_back()
+
+    def _is_committed(self, txn: TxnId, header: TxnHeader | None) -> bool:
+        """Tell whether nothing comes again of what a transaction had locked."""
+        if header is not None:
+            return header.state is TxnState.COMMITTED
+        # Collected after its end, whatever that was: the messages themselves say.
+        with self._state:
+            locked = {segment: claims.locked_by(txn) for segment, claims in self._claims.items()}
+        return all(
+            self._reader.acknowledged(segment, intervals)
+            for segment, intervals in locked.items()
+            if intervals
+        )
 
     # -- the end -------------------------------------------------------------------------------
 

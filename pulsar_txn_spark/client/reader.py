@@ -303,6 +303,12 @@ class SubscriptionReader:
         """Tell whether a message is neither acknowledged nor claimed."""
         return self._acks.replay(where.segment, self._subscription).deliverable(message)
 
+    def acknowledged(self, segment: str, intervals: Iterable[AckInterval]) -> bool:
+        """Tell whether all of them are acknowledged for good."""
+        state = self._components.store.subscriptions.read_acks(segment, self._subscription)
+        # A subscription that is not there: its segment was deleted, or the next reading says so.
+        return state is None or all(map(state.has_deleted, intervals))
+
     # -- reading -------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float) -> None:

@@ -176,6 +176,15 @@ class SubscriptionState:
         """Tell whether a message may be delivered (again)."""
         return self.state_of(message) is AckState.PENDING
 
+    def has_deleted(self, interval: AckInterval) -> bool:
+        """Tell whether all of an interval is acknowledged for good."""
+        end = max(interval.start, self.cursor)
+        for deleted in self.deleted:
+            if deleted.start > end:
+                break
+            end = max(end, deleted.end)
+        return end >= interval.end
+
     @property
     def deleted(self) -> tuple[AckInterval, ...]:
         """What is acknowledged for good behind the cursor."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pulsar_txn_spark.client import reader as reader_module
 from pulsar_txn_spark.client.consumer import Consumer
 from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
@@ -18,10 +19,12 @@ from pulsar_txn_spark.errors import (
     StoreFullError,
     TransactionConflictError,
 )
+from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.txn import pending_ack
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from tests.client.test_aio import service
 from tests.client.test_client import Service, drained
+from tests.client.test_ends import collect
 
 __all__ = ["service"]  # a fixture
 
@@ -238,6 +241,79 @@ def test_a_plain_acknowledgement_that_is_under_way_makes_nothing_come_again(
         consumer.acknowledge_cumulative(messages[3].message_id)
     with service.client.consumer(topic, "s") as consumer:
         assert drained(consumer) == []
+
+
+def collect_holders(service: Service, consumer: Consumer) -> None:
+    """Remove the headers of those that have locked something, as sweeps do long after their end."""
+    for claims in consumer._claims.values():
+        for holder in claims.holders():
+            collect(service, holder)
+
+
+def test_a_plain_acknowledgement_that_was_under_way_and_is_collected_takes_nobody_back(
+    service: Service, back_meanwhile: Callable[..., None]
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3", "4")
+    with service.client.consumer(topic, "s") as consumer:
+        messages = [consumer.receive(0) for _ in range(4)]
+        back_meanwhile(consumer, ["3", "4"])
+        consumer.acknowledge(messages[:2])
+        collect_holders(service, consumer)
+        assert drained(consumer) == []
+        consumer.acknowledge_cumulative(messages[3].message_id)
+    with service.client.consumer(topic, "s") as consumer:
+        assert drained(consumer) == []
+
+
+def test_what_a_plain_acknowledgement_had_locked_comes_again_also_if_it_is_collected(
+    service: Service, back_meanwhile: Callable[..., None]
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3", "4")
+    with service.client.consumer(topic, "s") as consumer:
+        messages = [consumer.receive(0) for _ in range(4)]
+        back_meanwhile(consumer, ["3", "4"], StoreFullError("no room"))
+        with pytest.raises(StoreFullError):
+            consumer.acknowledge(messages)
+        collect_holders(service, consumer)
+        assert drained(consumer) == ["1", "2", "3", "4"]
+
+
+def test_a_transaction_that_was_open_at_the_rewind_and_is_collected_takes_nobody_back(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    for value in "1234":
+        service.send(topic, value)
+    with service.client.consumer(topic, "s") as consumer:
+        messages = [consumer.receive(0) for _ in range(4)]
+        with service.client.new_txn() as txn:
+            consumer.acknowledge(messages[2], txn)
+            consumer.redeliver_unacknowledged()
+            monkeypatch.setattr(reader_module, "_MESSAGES_AHEAD", 1)
+            assert consumer.receive(0).value == b"1"
+        collect(service, txn.id)
+        assert drained(consumer) == ["2", "4"]
+
+
+def test_what_was_locked_in_a_segment_that_was_deleted_takes_nobody_back(
+    service: Service, back_meanwhile: Callable[..., None]
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2")
+    with service.client.consumer(topic, "s") as consumer:
+        messages = [consumer.receive(0) for _ in range(2)]
+        back_meanwhile(consumer, [])
+        consumer.acknowledge(messages)
+        collect_holders(service, consumer)
+        service.split(topic)
+        service.send(topic, "3")
+        service.run.store.topics.change_property(
+            topic, "__retention", Retention(size_bytes=0).serialize()
+        )
+        assert len(service.run.retention().sweep(lambda _: None).deleted) == 1
+        assert drained(consumer) == ["3"]
 
 
 def test_a_timeout_holds_while_another_thread_waits_for_a_message(

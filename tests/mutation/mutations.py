@@ -9495,6 +9495,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "client: what was locked under a header that was collected passes for acknowledged",
+        "INV-9",
+        f"{SHARED}"
+        "::test_what_a_plain_acknowledgement_had_locked_comes_again_also_if_it_is_collected",
+        Edit(
+            f"{CLIENT_CODE}/reader.py",
+            "state is None or all(map(state.has_deleted, intervals))",
+            "True",
+        ),
+    ),
+    mutation(
+        "client: a plain acknowledgement whose header was collected takes the consumer back",
+        "INV-9",
+        f"{SHARED}"
+        "::test_a_plain_acknowledgement_that_was_under_way_and_is_collected_takes_nobody_back",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "        if header is not None:\n"
+            "            return header.state is TxnState.COMMITTED\n",
+            "        if True:\n"
+            "            return header is not None and header.state is TxnState.COMMITTED\n",
+        ),
+    ),
+    mutation(
         "aio: a transaction is committed without what no thread could be started for",
         "INV-7",
         "tests/client/test_aio.py"

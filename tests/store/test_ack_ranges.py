@@ -139,3 +139,26 @@ def test_a_message_is_in_the_state_of_the_range_that_covers_it() -> None:
         "0:1": [AckInterval(at(4), at(5, 0))],
         "0:2": [AckInterval(at(6), at(7))],
     }
+
+
+@pytest.mark.parametrize(
+    "start, end, expected",
+    [
+        (0, 2, True),  # before the cursor
+        (1, 5, True),  # up to the end of what touches it
+        (3, 4, True),
+        (4, 6, False),  # its second half is pending
+        (5, 6, False),
+        (6, 8, False),  # nobody holds its first half
+        (7, 8, True),
+        (7, 9, False),
+    ],
+)
+def test_an_interval_is_acknowledged_for_good_if_all_of_it_is(
+    start: int, end: int, expected: bool
+) -> None:
+    ranges = [(2, 4, ""), (4, 5, ""), (5, 6, "0:1"), (7, 8, "")]
+    state = SubscriptionState(
+        at(2), 1, tuple(AckedRange(AckInterval(at(a), at(b)), holder) for a, b, holder in ranges)
+    )
+    assert state.has_deleted(AckInterval(at(start), at(end))) is expected
