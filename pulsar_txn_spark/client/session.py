@@ -7,6 +7,7 @@ import platform
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
 from pulsar_txn_spark.client.producer import Producer
@@ -19,6 +20,8 @@ from pulsar_txn_spark.options import LEASE_MS, Options, Use, default_of, subscri
 from pulsar_txn_spark.segments.topic_name import Domains
 
 _DEFAULT_LEASE_MS: int = default_of("txn.timeoutMs")
+_IS_CLOSED = "the client is closed: connect anew"
+_Made = TypeVar("_Made", Transaction, Producer, Consumer)
 
 
 def connect(options: Mapping[str, str] | None = None) -> Client:
@@ -81,9 +84,7 @@ class Client(Closing):
         """
         self._require(None)
         txn = Transaction(self._components, self._leases, _lease_ms(timeout_ms), self._owner)
-        with self._lock:
-            self._txns.add(txn)
-        return txn
+        return self._enlist(txn, self._txns)
 
     def producer(self, topic: str) -> Producer:
         """Make a producer.
@@ -105,9 +106,7 @@ class Client(Closing):
         producer = Producer(
             self._components, self._domains.segmented(topic), self._leases, self._require
         )
-        with self._lock:
-            self._open.add(producer)
-        return producer
+        return self._enlist(producer, self._open)
 
     def consumer(
         self,
@@ -160,14 +159,21 @@ class Client(Closing):
         consumer = Consumer(
             self._components, requested, name, position, self._require, self.new_txn
         )
+        return self._enlist(consumer, self._open)
+
+    def _enlist(self, made: _Made, opened: weakref.WeakSet[Any]) -> _Made:
+        """Have something closed with the client; at once, if that was closed meanwhile."""
         with self._lock:
-            self._open.add(consumer)
-        return consumer
+            if not self._closed:
+                opened.add(made)
+                return made
+        made.close()
+        raise AlreadyClosedError(_IS_CLOSED)
 
     def _require(self, txn: Transaction | None) -> None:
         """Raise unless the client, and the given transaction of it, can be used here."""
         if self._closed:
-            raise AlreadyClosedError("the client is closed: connect anew")
+            raise AlreadyClosedError(_IS_CLOSED)
         if os.getpid() != self._pid:
             raise AlreadyClosedError(
                 f"the client was opened in process {self._pid}, this is {os.getpid()}: a fork "

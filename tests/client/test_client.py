@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from pulsar_txn_spark import Admin, client, errors
-from pulsar_txn_spark.client import Consumer, Message, Producer, TxnStatus
+from pulsar_txn_spark.client import Consumer, Message, Producer, TxnStatus, session
 from pulsar_txn_spark.client import consumer as consumer_module
 from pulsar_txn_spark.client.claims import Claims
 from pulsar_txn_spark.engine import components as runtimes
@@ -573,6 +573,30 @@ def test_closing_the_client_aborts_what_is_open(service: Service) -> None:
     with pytest.raises(AlreadyClosedError):
         producer.send("b")
     assert service.visible(topic) == []
+
+
+@pytest.mark.parametrize("kind", ["Transaction", "Producer", "Consumer"])
+def test_what_is_made_while_the_client_is_closed_is_closed_with_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    topic, other = service.topic(), service.another_process().client
+    made: list[Any] = []
+    calls: dict[str, Callable[[], object]] = {
+        "Transaction": other.new_txn,
+        "Producer": lambda: other.producer(topic),
+        "Consumer": lambda: other.consumer(topic, "s"),
+    }
+    make = getattr(session, kind)
+
+    def beside(*args: Any) -> Any:
+        made.append(make(*args))
+        other.close()
+        return made[0]
+
+    monkeypatch.setattr(session, kind, beside)
+    with pytest.raises(AlreadyClosedError, match="the client is closed"):
+        calls[kind]()
+    assert made[0].ended if kind == "Transaction" else made[0]._closed
 
 
 def test_a_commit_carries_the_last_seen_sequence_number_of_each_segment_that_it_touched(
