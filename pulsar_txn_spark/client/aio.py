@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -88,6 +89,7 @@ class _Threads:
         self._pool = ThreadPoolExecutor(count, name)
         self._pid = os.getpid()
         self._closed = False
+        self._beginning = threading.Lock()  # held for moments only
 
     def begin(self, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
         """Begin a call.
@@ -95,6 +97,8 @@ class _Threads:
         Raises
         ------
         AlreadyClosedError
+        RuntimeError
+            If no thread could be started. The call is not made then, not later either.
         """
         if self._closed:
             raise AlreadyClosedError(self._is_closed)
@@ -103,7 +107,20 @@ class _Threads:
                 f"the client was opened in process {self._pid}, this is {os.getpid()}: a fork has "
                 "none of its threads. Connect after the fork"
             )
-        return asyncio.get_running_loop().run_in_executor(self._pool, call)
+        wanted = [call]
+
+        def run() -> _Result:
+            with self._beginning:  # a thread may take it before it is known to be begun
+                made = wanted.pop()
+            return made()
+
+        with self._beginning:
+            try:
+                return asyncio.get_running_loop().run_in_executor(self._pool, run)
+            except BaseException:
+                # The pool may have queued it all the same; its next thread must find nothing to do.
+                wanted.clear()
+                raise
 
     async def run(self, call: Callable[[], _Result]) -> _Result:
         """Await a call; it goes on if its task is cancelled."""

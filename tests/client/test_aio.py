@@ -625,6 +625,41 @@ def test_what_no_thread_could_be_started_for_is_missed_by_the_commit(
     assert service.visible(topic) == []
 
 
+def test_a_call_for_which_no_thread_could_be_started_is_not_made_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    async def scenario() -> None:
+        threads = aio._Threads(1, "test", "closed")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(RuntimeError, match="can't start"):
+                await threads.run(partial(made.append, "refused"))
+        await threads.run(partial(made.append, "next"))
+        threads.close()
+
+    asyncio.run(scenario())
+    assert made == ["next"]
+
+
+def test_a_receive_for_which_no_thread_could_be_started_takes_no_message(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    service.send(topic, "a", "b")
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            with pytest.raises(RuntimeError, match="can't start"):
+                await consumer.receive(timeout_ms=5_000)
+        assert values(await received(consumer, 2)) == [b"a", b"b"]
+
+    run(scenario)
+
+
 def test_options_are_checked_before_anything_is_connected() -> None:
     with pytest.raises(OptionError, match="threads"):
         asyncio.run(aio.connect(threads=0))

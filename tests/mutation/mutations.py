@@ -9495,6 +9495,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "aio: a receive for which no thread could be started takes a message later",
+        "lost rows",
+        "tests/client/test_aio.py"
+        "::test_a_receive_for_which_no_thread_could_be_started_takes_no_message",
+        Edit(f"{CLIENT_CODE}/aio.py", "                wanted.clear()\n", ""),
+    ),
+    mutation(
         "client: what was locked under a header that was collected passes for acknowledged",
         "INV-9",
         f"{SHARED}"
