@@ -24,8 +24,10 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -132,6 +134,14 @@ class _Threads:
         self._pool.shutdown(wait=False)
 
 
+def _begin_closing(close: Callable[[], None]) -> asyncio.Future[None]:
+    """Begin to close something, on a thread of its own: others may be busy, or shut down."""
+    pool = ThreadPoolExecutor(1, "pulsar-txn-closing")
+    closing = asyncio.get_running_loop().run_in_executor(pool, close)
+    pool.shutdown(wait=False)
+    return closing
+
+
 class _AsyncClosing(ABC):
     """What is closed by ``close()``, or at the end of an ``async with`` block."""
 
@@ -188,8 +198,7 @@ class AsyncClient(_AsyncClosing):
             consumer.stop()
         self._pool.close()
         # Begun before anything is awaited: it goes on if its task is cancelled.
-        closing = asyncio.get_running_loop().run_in_executor(None, self._client.close)
-        await asyncio.shield(closing)
+        await asyncio.shield(_begin_closing(self._client.close))
 
 
 class AsyncTransaction:
@@ -285,19 +294,32 @@ class AsyncTransaction:
         if before is None or before.done():
             begun = self._begin(call)
         else:
-            begun = asyncio.ensure_future(self._after(before, call))
+            # No task: whoever cancels all tasks of the loop would cancel this call, and commit.
+            begun = asyncio.get_running_loop().create_future()
+            before.add_done_callback(partial(self._begin_next, call, begun))
         self._begun = begun
         begun.add_done_callback(_noted)
         await asyncio.shield(begun)
 
-    async def _after(self, before: asyncio.Future[None], call: Callable[[], None]) -> None:
-        await asyncio.wait({before})
-        await self._begin(call)
+    def _begin_next(
+        self, call: Callable[[], None], begun: asyncio.Future[None], _: asyncio.Future[None]
+    ) -> None:
+        """Begin a call whose turn has come; it ends as what stands for it."""
+        try:
+            running = self._begin(call)
+        except BaseException as error:
+            begun.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            running.add_done_callback(partial(_end_as, begun))
 
     def _begin(self, call: Callable[[], None]) -> asyncio.Future[None]:
         try:
             return self._pool.begin(call)
-        except RuntimeError as error:  # no thread could be started
+        except AlreadyClosedError:
+            raise  # the client aborts it as it closes; in a fork it is its parent's
+        except BaseException as error:  # no thread could be started; an interrupt, too
             self._txn.fail(error)  # what was queued is gone with the call
             raise
 
@@ -323,6 +345,14 @@ class AsyncTransaction:
             self._txn.__exit__(kind, error, trace)
 
         await self._in_turn(end)
+
+
+def _end_as(begun: asyncio.Future[None], running: asyncio.Future[None]) -> None:
+    """Let a future end as the call for which it stands."""
+    if (error := running.exception()) is None:
+        begun.set_result(None)
+    else:
+        begun.set_exception(error)
 
 
 def _noted(call: asyncio.Future[Any]) -> None:
@@ -379,7 +409,7 @@ class AsyncConsumer(_AsyncClosing):
         self._pool = pool
         is_closed = f"the consumer of subscription {self.subscription!r} is closed: subscribe again"
         self._thread = _Threads(1, "pulsar-txn-consumer", is_closed)
-        self._receive_lock = asyncio.Lock()
+        self._receivers: deque[asyncio.Future[None]] = deque()  # in line; the first is done
         self._receiving: asyncio.Future[Message] | None = None
 
     @property
@@ -405,9 +435,9 @@ class AsyncConsumer(_AsyncClosing):
             f"subscription {self.subscription!r}: no message within {timeout_ms} ms. That is no "
             "fault: receive again"
         )
-        if not await self._acquire(None if timeout_ms is None else timeout_ms / 1000):
-            raise timed_out
-        try:
+        async with self._admitted(None if timeout_ms is None else timeout_ms / 1000) as in_time:
+            if not in_time:
+                raise timed_out
             started = False  # at least once by this call, so that what is there comes
             while True:
                 left_s = max(0.0, deadline - loop.time())
@@ -432,22 +462,24 @@ class AsyncConsumer(_AsyncClosing):
                 # One that came for a cancelled task, before the consumer went back, comes again.
                 if not self._consumer.comes_again(message):
                     return message
-        finally:
-            self._receive_lock.release()
 
-    async def _acquire(self, timeout_s: float | None) -> bool:
-        """Wait until no other task receives; tell whether that was in time."""
-        if timeout_s is None:
-            return await self._receive_lock.acquire()
-        # Not at once, even if the lock is free: tasks that have waited for it before come first.
-        acquiring = asyncio.ensure_future(self._receive_lock.acquire())
+    @asynccontextmanager
+    async def _admitted(self, timeout_s: float | None) -> AsyncIterator[bool]:
+        """Wait until no other task receives; yield whether that was in time."""
+        admission = asyncio.get_running_loop().create_future()
+        self._receivers.append(admission)  # behind those that have waited for it before
+        self._admit_first()
         try:
-            await asyncio.wait({acquiring}, timeout=timeout_s)
-        except BaseException:
-            if not acquiring.cancel():
-                self._receive_lock.release()
-            raise
-        return not acquiring.cancel()
+            if not admission.done():
+                await asyncio.wait({admission}, timeout=timeout_s)
+            yield admission.done()
+        finally:
+            self._receivers.remove(admission)
+            self._admit_first()
+
+    def _admit_first(self) -> None:
+        if self._receivers and not self._receivers[0].done():
+            self._receivers[0].set_result(None)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Yield messages, waiting for each, until the consumer is closed."""
@@ -495,4 +527,4 @@ class AsyncConsumer(_AsyncClosing):
     async def close(self) -> None:
         """Close it; what is not acknowledged comes again to the next consumer. Idempotent."""
         self.stop()
-        await asyncio.shield(asyncio.to_thread(self._consumer.close))
+        await asyncio.shield(_begin_closing(self._consumer.close))

@@ -625,6 +625,120 @@ def test_what_no_thread_could_be_started_for_is_missed_by_the_commit(
     assert service.visible(topic) == []
 
 
+async def cancel_all_but(kept: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks as many a program does when it ends; those that it does not know first."""
+    tasks = asyncio.all_tasks() - kept
+    for task in sorted(tasks, key=lambda task: "test_" in repr(task.get_coro())):
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+def test_a_call_that_waits_for_the_one_before_is_not_lost_with_the_tasks_of_its_loop(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        kept, go = asyncio.all_tasks(), threading.Event()
+        producer = await client.producer(topic)
+        txn = client.new_txn()
+        txn._begun = txn._pool.begin(partial(hold, go))
+        await producer.send("a", txn=txn)
+        flushing = asyncio.ensure_future(txn.flush())
+        await asyncio.sleep(0)
+        await cancel_all_but(kept)
+        assert flushing.cancelled()
+        go.set()
+        await txn.commit()
+
+    run(scenario)
+    assert service.visible(topic) == ["a"]
+
+
+def test_what_a_call_is_refused_with_behind_another_one_reaches_who_awaits_it(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer, go = await client.producer(topic), threading.Event()
+        txn = client.new_txn()
+        txn._begun = txn._pool.begin(partial(hold, go))
+        await producer.send("a", txn=txn)
+        await producer.close()
+        flushing = asyncio.ensure_future(txn.flush())
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(AlreadyClosedError, match="the producer of"):
+            await flushing
+
+    run(scenario)
+
+
+def test_tasks_that_are_cancelled_in_line_do_not_make_way_before_the_one_that_receives(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+
+        async def receive() -> bytes | None:
+            return (await consumer.receive(timeout_ms=PATIENCE_S * 1000)).value
+
+        receiving = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        kept = asyncio.all_tasks()
+        waiting = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        await cancel_all_but(kept)
+        assert waiting.cancelled()
+        others = [asyncio.ensure_future(receive()) for _ in range(2)]
+        await asyncio.sleep(0)
+        service.send(topic, "a", "b", "c")
+        assert await asyncio.gather(receiving, *others) == [b"a", b"b", b"c"]
+
+    run(scenario)
+
+
+def test_what_is_being_closed_is_closed_though_all_tasks_are_cancelled(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    closed = threading.Event()
+    close = Consumer.close
+
+    def close_it(consumer: Consumer) -> None:
+        close(consumer)
+        closed.set()
+
+    monkeypatch.setattr(Consumer, "close", close_it)
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer, kept = await client.consumer(topic, "s"), asyncio.all_tasks()
+        closing = asyncio.ensure_future(consumer.close())
+        await asyncio.sleep(0)
+        await cancel_all_but(kept)
+        assert closing.cancelled()
+        assert await asyncio.to_thread(closed.wait, PATIENCE_S / 2)
+
+    run(scenario)
+
+
+def test_a_client_is_closed_also_behind_the_threads_of_its_loop(run: Run, service: Service) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer, other = await client.consumer(topic, "s"), await client.consumer(topic, "t")
+        await asyncio.get_running_loop().shutdown_default_executor()
+        await consumer.close()
+        await client.close()
+        assert consumer._consumer._closed
+        assert other._consumer._closed
+
+    run(scenario)
+
+
 def test_a_call_for_which_no_thread_could_be_started_is_not_made_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

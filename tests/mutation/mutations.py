@@ -1703,10 +1703,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/client/test_aio.py::test_a_timeout_holds_behind_a_task_that_is_next_in_line",
         Edit(
             f"{CLIENT_CODE}/aio.py",
-            "        if timeout_s is None:\n"
-            "            return await self._receive_lock.acquire()\n",
-            "        if not self._receive_lock.locked():\n"
-            "            return await self._receive_lock.acquire()\n",
+            "                await asyncio.wait({admission}, timeout=timeout_s)\n",
+            "                await asyncio.wait({admission})\n",
         ),
     ),
     mutation(
@@ -9492,6 +9490,21 @@ MUTATIONS: tuple[Mutation, ...] = (
             f"{ENGINE}/lease.py",
             "max(due, failed_at + _period_s(leased))",
             "due + _period_s(leased)",
+        ),
+    ),
+    mutation(
+        "aio: a call that waits for the one before is cancelled with all tasks of its loop",
+        "INV-7",
+        "tests/client/test_aio.py"
+        "::test_a_call_that_waits_for_the_one_before_is_not_lost_with_the_tasks_of_its_loop",
+        Edit(
+            f"{CLIENT_CODE}/aio.py",
+            "            begun = asyncio.get_running_loop().create_future()\n"
+            "            before.add_done_callback(partial(self._begin_next, call, begun))\n",
+            "            async def behind() -> None:\n"
+            "                await asyncio.wait({before})\n"
+            "                await self._begin(call)\n"
+            "            begun = asyncio.ensure_future(behind())\n",
         ),
     ),
     mutation(
