@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -58,6 +58,7 @@ THREADS = 32
 _LONGEST_RECEIVE_MS = 1_000  # so long at most a thread waits for what nobody awaits any more
 _DEFAULT_LEASE_MS: int = default_of("txn.timeoutMs")
 _Result = TypeVar("_Result")
+_Made = TypeVar("_Made", Producer, Consumer)
 
 
 async def connect(
@@ -142,6 +143,12 @@ def _begin_closing(close: Callable[[], None]) -> asyncio.Future[None]:
     return closing
 
 
+def _close_made(making: asyncio.Future[_Made]) -> None:
+    """Close what was made for a task that was cancelled."""
+    if making.exception() is None:
+        _begin_closing(making.result().close)
+
+
 class _AsyncClosing(ABC):
     """What is closed by ``close()``, or at the end of an ``async with`` block."""
 
@@ -176,9 +183,7 @@ class AsyncClient(_AsyncClosing):
 
     async def producer(self, topic: str) -> AsyncProducer:
         """Make a producer; see :meth:`Client.producer`."""
-        return AsyncProducer(
-            await self._pool.run(partial(self._client.producer, topic)), self._pool
-        )
+        return AsyncProducer(await self._make(partial(self._client.producer, topic)), self._pool)
 
     async def consumer(
         self,
@@ -188,9 +193,17 @@ class AsyncClient(_AsyncClosing):
     ) -> AsyncConsumer:
         """Subscribe; see :meth:`Client.consumer`."""
         call = partial(self._client.consumer, topics, subscription, initial_position)
-        consumer = AsyncConsumer(await self._pool.run(call), self._pool)
+        consumer = AsyncConsumer(await self._make(call), self._pool)
         self._consumers.add(consumer)
         return consumer
+
+    async def _make(self, call: Callable[[], _Made]) -> _Made:
+        making = self._pool.begin(call)
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_close_made)
+            raise
 
     async def close(self) -> None:
         """Abort open transactions, and close producers and consumers; idempotent."""
@@ -246,7 +259,10 @@ class AsyncTransaction:
         """Take everything back; see :meth:`Transaction.abort`."""
         self._ending = True
         self._queued.clear()
-        await self._in_turn(self._txn.abort)
+        if self._txn.ended:
+            self._txn.abort()  # it waits for nothing, and a closed client has no threads
+        else:
+            await self._in_turn(self._txn.abort)
 
     async def queue(self, send: Callable[[Transaction], None], size: int) -> None:
         """Queue what sends a message of so many bytes; :meth:`AsyncProducer.send` calls it."""
@@ -334,6 +350,9 @@ class AsyncTransaction:
     ) -> None:
         self._ending = True
         queued, self._queued = self._queued, []
+        if self._txn.ended:
+            self._txn.__exit__(kind, error, trace)  # it waits for nothing
+            return
 
         def end() -> None:
             if error is None:
@@ -344,7 +363,9 @@ class AsyncTransaction:
                     raise
             self._txn.__exit__(kind, error, trace)
 
-        await self._in_turn(end)
+        # A client that is closed aborts it by itself, and the block's own error says more.
+        with nullcontext() if error is None else suppress(AlreadyClosedError):
+            await self._in_turn(end)
 
 
 def _end_as(begun: asyncio.Future[None], running: asyncio.Future[None]) -> None:
@@ -393,8 +414,11 @@ class AsyncProducer(_AsyncClosing):
             await txn.queue(lambda own: send(txn=own), row.size)
 
     async def close(self) -> None:
-        """Let go of its connections. A transaction in which something is queued fails then."""
-        await self._pool.run(self._producer.close)
+        """Let go of its connections. Idempotent.
+
+        A transaction in which something is queued fails then.
+        """
+        await asyncio.shield(_begin_closing(self._producer.close))
 
 
 class AsyncConsumer(_AsyncClosing):

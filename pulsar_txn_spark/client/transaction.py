@@ -509,6 +509,10 @@ class Transaction:
             self._is_ended_by_owner = True
             if self._decided is TxnState.ABORTED:
                 return
+            if self._decided is TxnState.COMMITTED:
+                raise TransactionConflictError(
+                    f"transaction {self._shown} was committed before: it can no longer be aborted"
+                )
             self._abort("its owner aborted it")
 
     def _abort(self, cause: str) -> None:

@@ -774,6 +774,102 @@ def test_a_receive_for_which_no_thread_could_be_started_takes_no_message(
     run(scenario)
 
 
+def test_what_was_made_for_a_task_that_was_cancelled_is_closed(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    go, closed = threading.Event(), threading.Event()
+    close = Consumer.close
+
+    def close_it(consumer: Consumer) -> None:
+        close(consumer)
+        closed.set()
+
+    monkeypatch.setattr(Consumer, "close", close_it)
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        make = client._client.consumer
+
+        def slowly(*args: Any) -> Consumer:
+            hold(go)
+            return make(*args)
+
+        monkeypatch.setattr(client._client, "consumer", slowly)
+        making = asyncio.ensure_future(client.consumer(topic, "s"))
+        await asyncio.sleep(0)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        go.set()
+        assert await asyncio.to_thread(closed.wait, PATIENCE_S / 2)
+
+    run(scenario)
+
+
+def test_closing_and_aborting_are_no_errors_behind_the_end_of_the_client(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer, producer = await client.consumer(topic, "s"), await client.producer(topic)
+        txn, committed = client.new_txn(), client.new_txn()
+        for open_one in (txn, committed):
+            await producer.send("a", txn=open_one)
+        await committed.commit()
+        for _ in range(2):
+            await client.close()
+            await producer.close()
+            await consumer.close()
+            await txn.abort()
+            with pytest.raises(TransactionConflictError, match="was committed before"):
+                await committed.abort()
+            async with committed:
+                pass
+
+    run(scenario)
+    assert service.visible(topic) == ["a"]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_the_error_of_a_block_is_raised_though_its_client_is_closed(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 — its block fails
+            async with await client.producer(topic) as producer, client.new_txn() as txn:
+                await producer.send("a", txn=txn)
+                with monkeypatch.context() as patch:
+                    if not heard:  # as while the client is being closed
+                        patch.setattr(client._client, "close", lambda: None)
+                    await client.close()
+                assert txn.ended is heard
+                raise ZeroDivisionError
+
+    run(scenario)
+    assert service.visible(topic) == []
+
+
+def test_a_block_whose_client_is_closed_meanwhile_does_not_seem_to_commit(
+    run: Run, service: Service
+) -> None:
+    topic = service.topic()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        with pytest.raises(  # noqa: PT012 — its block fails
+            TransactionAbortedError, match="its client was closed"
+        ):
+            async with client.new_txn() as txn:
+                await producer.send("a", txn=txn)
+                await client.close()
+
+    run(scenario)
+    assert service.visible(topic) == []
+
+
 def test_options_are_checked_before_anything_is_connected() -> None:
     with pytest.raises(OptionError, match="threads"):
         asyncio.run(aio.connect(threads=0))
