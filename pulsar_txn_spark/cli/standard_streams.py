@@ -31,6 +31,9 @@ def standard_streams() -> Iterator[None]:
     if logging.lastResort is not None:  # prints what is logged, as nothing here sets up logging
         logging.lastResort.setFormatter(_LogLine())
     before = sys.stdout
+    if before is None:  # closed: nothing is printed, and what a command does is done
+        yield
+        return
     sys.stdout = output = cast("TextIO", _Output(before))
     try:
         yield
@@ -49,16 +52,22 @@ class _Output:
     Parameters
     ----------
     stream : TextIO
+        Or the bytes below it.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def write(self, text: str) -> int:
-        """Write a text."""
+    @property
+    def buffer(self) -> _Output:
+        """The bytes below, to which Click writes where the encoding is ASCII."""
+        return _Output(self._stream.buffer)
+
+    def write(self, text: Any) -> Any:
+        """Write a text, or bytes."""
         with _output_errors():
             return self._stream.write(text)
 

@@ -124,7 +124,10 @@ def test_an_error_with_a_note_is_one_line_as_well(
     monkeypatch.setattr(main, "app", mock.Mock(side_effect=error))
     with pytest.raises(SystemExit):
         main.main()
-    assert capsys.readouterr().err == "error: it cannot be adopted. Its adoption was begun\n"
+    assert (
+        capsys.readouterr().err
+        == "error: it cannot be adopted. Its adoption was begun\n"
+    )
 
 
 def test_the_version_is_printed() -> None:
@@ -153,6 +156,21 @@ def test_a_terminal_that_knows_ascii_only_ends_no_command_behind_its_work(
     assert run.topics.require(TopicName.parse("t")).active
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_command_whose_output_is_closed_does_its_work(
+    option: str, run: Components, monkeypatch: pytest.MonkeyPatch, *, as_json: bool
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    create = ["pulsar-txn", "topic", "create", "t", "-o", option]
+    monkeypatch.setattr("sys.argv", [*create, "--json"] if as_json else create)
+    with pytest.raises(SystemExit) as exit_:
+        main.main()
+    assert exit_.value.code == 0
+    assert sys.stdout is None
+    assert run.topics.require(TopicName.parse("t")).active
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("args", [["op-log", "show"], ["op-log", "show", "--json"], ["--help"]])
 def test_an_output_onto_a_full_disk_is_one_line(
@@ -162,10 +180,11 @@ def test_an_output_onto_a_full_disk_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     args: list[str],
     buffered: bool,
+    encoding: str,
 ) -> None:
     monkeypatch.setenv("PULSAR_TXN_STORE_PATH", redis_path)
     monkeypatch.setattr("sys.argv", ["pulsar-txn", *args])
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w", encoding=encoding) as full:
         full.reconfigure(write_through=not buffered)
         monkeypatch.setattr("sys.stdout", full)
         with pytest.raises(SystemExit) as exit_:

@@ -84,6 +84,28 @@ def test_a_store_without_the_topic_is_named(
     assert store_of([]) == "redis://***@meta:6379/0"
 
 
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_a_question_that_cannot_be_asked_changes_nothing(
+    option: str,
+    topic: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    closed: str,
+) -> None:
+    call("topic", "create", topic, "-o", option)
+    monkeypatch.setattr("sys.argv", ["pulsar-txn", "topic", "delete", topic, "-o", option])
+    with monkeypatch.context() as patch:
+        patch.setattr(f"sys.{closed}", None)
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+    assert ended.value.code == 1
+    if closed != "stderr":
+        error = capsys.readouterr().err
+        assert error.startswith("error: nobody answered, and nothing was changed")
+        assert "--yes" in error
+    assert topic in listed(option)
+
+
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_a_question_that_nobody_answers_names_the_option_that_does_not_ask(
     option: str, topic: str, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
