@@ -50,7 +50,10 @@ TopicArgument = Annotated[str, typer.Argument(help="topic://tenant/namespace/nam
 
 
 class Commands(typer.Typer):
-    """A group of commands. Each of them also has the option ``--options``."""
+    """A group of commands. Each of them also has the option ``--options``.
+
+    The error of a missing topic gets the store as a note, as another one may have been meant.
+    """
 
     def command(self, *args: Any, **named: Any) -> Callable[[Callable[..., Any]], Any]:
         """Register a function as a command, with ``--options`` besides its own parameters."""
@@ -69,6 +72,9 @@ def _taking_file(function: Callable[..., Any]) -> Callable[..., Any]:
         token = _options_file.set(options_file)
         try:
             return function(**parameters)
+        except TopicNotFoundError as error:
+            add_note(error, f"The store is {store_of(parameters['option'])}")
+            raise
         finally:
             _options_file.reset(token)
 
@@ -133,13 +139,9 @@ def topology_of(components: Components, pairs: Sequence[str], topic: str) -> Top
     OptionError
         If it is no name of a segmented topic.
     TopicNotFoundError
-        If it does not exist; the error says in which store, as another may have been meant.
+        If it does not exist.
     """
-    try:
-        return components.topics.require(segmented(pairs, topic))
-    except TopicNotFoundError as error:
-        add_note(error, f"The store is {store_of(pairs)}")
-        raise
+    return components.topics.require(segmented(pairs, topic))
 
 
 def confirm(question: str) -> None:

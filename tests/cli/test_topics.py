@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pulsar_txn_spark.cli import main
 from pulsar_txn_spark.cli.commands import store_of
-from pulsar_txn_spark.engine.components import Components, open_components
+from pulsar_txn_spark.engine.components import open_components
 from pulsar_txn_spark.errors import OptionError, TopicNotFoundError
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.topic_name import TopicName
@@ -70,18 +70,42 @@ def test_a_topic_is_drawn_also_where_a_segment_has_no_log(option: str, topic: st
 
 
 def test_a_store_without_the_topic_is_named(
-    option: str, redis_path: str, run: Components, monkeypatch: pytest.MonkeyPatch
+    option: str, redis_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert listed(option) == set()
     shown = CliRunner().invoke(main.app, ["topic", "list", "-o", option])
     assert (shown.exit_code, shown.output) == (0, f"there is no topic in the store {redis_path}\n")
-    for arguments in (["topic", "describe"], ["topic", "retention"], ["subscription", "list"]):
-        result = CliRunner().invoke(main.app, [*arguments, "flights", "-o", option])
-        assert isinstance(result.exception, TopicNotFoundError)
-        (note,) = result.exception.__notes__
-        assert note == f"The store is {redis_path}"
     monkeypatch.setenv("PULSAR_TXN_STORE_URL", "redis://me:hunter2@meta:6379/0")
     assert store_of([]) == "redis://***@meta:6379/0"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic describe flights",
+        "topic delete flights --yes",
+        "topic split flights 0",
+        "topic merge flights 0 1",
+        "topic seal flights 0",
+        "topic properties flights",
+        "topic set-property flights a b",
+        "topic remove-property flights a",
+        "topic retention flights",
+        "topic retention flights --time 7d",
+        "topic scaling flights --on",
+        "subscription list flights",
+        "subscription describe flights s",
+        "subscription reset flights s --to earliest",
+        "subscription delete flights s --yes",
+    ],
+)
+@pytest.mark.usefixtures("run")
+def test_the_error_of_a_missing_topic_names_the_store(
+    option: str, redis_path: str, command: str
+) -> None:
+    result = CliRunner().invoke(main.app, [*command.split(), "-o", option])
+    assert isinstance(result.exception, TopicNotFoundError), result.output
+    assert result.exception.__notes__ == [f"The store is {redis_path}"]
 
 
 @pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
