@@ -23,6 +23,10 @@ class JobNotReadyError(PulsarTxnError):
     """What a job needs is not there: a topic, the store, Pulsar, or a driver of its own."""
 
 
+class SparkDriverEndedError(PulsarTxnError):
+    """The JVM of Spark's driver ended before the job that it ran."""
+
+
 class TransactionDomainError(OptionError):
     """A topic of Pulsar's own transactions was given where one of this package's is needed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
@@ -14,7 +15,7 @@ import typer
 from pulsar_txn_spark.cli.command_names import in_commands
 from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, options_file
 from pulsar_txn_spark.cli.option_sources import gather
-from pulsar_txn_spark.cli.output import show
+from pulsar_txn_spark.cli.output import error_text, show, show_error
 from pulsar_txn_spark.cli.spark_failure import cause_of
 from pulsar_txn_spark.environment import require_java, require_python_and_pyspark
 from pulsar_txn_spark.errors import EnvironmentTooOldError, JobFileError, PulsarTxnError
@@ -71,12 +72,18 @@ def run(
     try:
         with _bad_file():
             run_job(job, _print_json if as_json else _print_line)
-    except PulsarTxnError as error:
-        failed(str(error))
+    except typer.Exit:
         raise
+    except PulsarTxnError as error:
+        show_error(failed(error_text(error)))
     except (PySparkException, Py4JError) as error:
-        typer.echo(f"error: the job failed: {failed(_message(error))}", err=True)
-        raise typer.Exit(1) from None
+        show_error(f"the job failed: {failed(_message(error))}")
+    except Exception as error:
+        failed(cause_of("".join(traceback.format_exception_only(error)).strip()))
+        raise
+    else:
+        return
+    raise typer.Exit(1)
 
 
 def check(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import pulsar_txn_spark
 from pulsar_txn_spark.cli import (
@@ -23,6 +22,7 @@ from pulsar_txn_spark.cli import (
 )
 from pulsar_txn_spark.cli.command_names import in_commands
 from pulsar_txn_spark.cli.commands import Commands
+from pulsar_txn_spark.cli.output import error_text, show_error
 from pulsar_txn_spark.cli.standard_streams import OutputError, standard_streams
 from pulsar_txn_spark.errors import PulsarTxnError
 
@@ -135,11 +135,10 @@ def main(command: Sequence[str] = ()) -> None:
         with standard_streams():
             app([*command, *sys.argv[1:]])
     except PulsarTxnError as error:
-        notes = getattr(error, "__notes__", [])
-        text = in_commands(". ".join([str(error), *notes]))
+        text = in_commands(error_text(error))
     except OutputError as error:
         text = str(error)
     else:
         return
-    Console(stderr=True).print(f"error: {text}", style="red", markup=False, soft_wrap=True)
+    show_error(text)
     raise SystemExit(1)

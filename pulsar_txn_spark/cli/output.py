@@ -1,4 +1,4 @@
-"""Tables and JSON on standard output, and how values look in a table."""
+"""Tables and JSON on standard output, how values look in a table, and errors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pulsar_txn_spark.backports import UTC
+from pulsar_txn_spark.errors import PulsarTxnError
 from pulsar_txn_spark.position import EARLIEST
 
 
@@ -49,6 +50,17 @@ def show(
     for row in rows:
         table.add_row(*(Text(_cell(row[column])) for column in columns))
     Console().print(table)
+
+
+def show_error(text: str) -> None:
+    """Print an error on standard error, as it stands."""
+    console = Console(stderr=True, emoji=False)
+    console.print(f"error: {text}", style="red", markup=False, soft_wrap=True)
+
+
+def error_text(error: PulsarTxnError) -> str:
+    """Return the message of an error, and its notes."""
+    return ". ".join([str(error), *getattr(error, "__notes__", [])])
 
 
 _HEADERS = {"beyond retention to": "expired to", "last confirmed": "end"}

@@ -13,13 +13,14 @@ from types import FrameType
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pulsar_txn_spark.environment import FORMAT
-from pulsar_txn_spark.errors import JobNotReadyError
+from pulsar_txn_spark.errors import JobNotReadyError, SparkDriverEndedError
 from pulsar_txn_spark.job.analysis import stream_problems, unreachable
 from pulsar_txn_spark.job.definition import Job, Sink, Source
 from pulsar_txn_spark.job.problems import error_of
@@ -37,6 +38,10 @@ _POLL_S = 0.2  # how late progress and a signal are noticed; Spark announces nei
 _HOOK_PRIORITY = 100  # above those of Spark, which stop its context
 _SPARE_S = 10  # until the JVM gives a hook up that waits for longer than it may
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_ENDED = (
+    "the JVM of Spark's driver has ended before the job did: something ended it, such as the "
+    "kernel for want of memory"
+)
 
 
 class _StoppedError(Exception):
@@ -162,23 +167,38 @@ def run_job(job: Job, report: Report = lambda _: None) -> None:
         If Spark's analyzer refuses a statement.
     JobNotReadyError
         If a topic is not there, or a server cannot be reached.
+    SparkDriverEndedError
+        If the JVM of the driver ends before the job does, without a signal to this process.
     Exception
         What made the query fail.
     """
     stop = Stop()
     with _signals(stop):
         require_ready(job)
-        spark = open_session(job)
+        with _driver():
+            spark = open_session(job)
+            try:
+                with _signals(stop):  # once more: SparkContext has put its own handler in place
+                    run_in(spark, job, report, stop)
+            finally:
+                with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone by itself
+                    spark.stop()
+
+
+@contextlib.contextmanager
+def _driver() -> Iterator[None]:
+    """Name the end of the driver's JVM where calls fail by it, each in its own way."""
+    try:
+        yield
+    except Exception as error:
+        jvm: Any = SparkContext._jvm  # noqa: SLF001 - PySpark has no public way
+        if jvm is None:  # it has not started
+            raise
         try:
-            with _signals(stop):  # once more: SparkContext has put a handler of its own in place
-                run_in(spark, job, report, stop)
-            if stop.jvm_ends and not (stop.signals or is_submitted()):
-                raise RuntimeError(
-                    "the JVM of Spark's driver has ended, and no signal asked for it"
-                )
-        finally:
-            with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone by itself
-                spark.stop()
+            jvm.System.nanoTime()
+        except (Py4JError, OSError):
+            raise SparkDriverEndedError(_ENDED) from error
+        raise
 
 
 def require_ready(job: Job) -> None:
@@ -206,6 +226,8 @@ def run_in(spark: SparkSession, job: Job, report: Report, stop: Stop) -> None:
         stopped = stop.requested.is_set()
     elif not stopped:
         batch.write_once(views.frames[name])
+    if stop.jvm_ends and not (stop.signals or is_submitted()):
+        raise SparkDriverEndedError(_ENDED)
     report({"event": "ended", "job": job.name, "stopped": stopped})
 
 

@@ -11,8 +11,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from typer.testing import CliRunner, Result
 
 import pulsar_txn_spark
+from pulsar_txn_spark.backports import add_note
 from pulsar_txn_spark.cli import job, main
-from pulsar_txn_spark.errors import EnvironmentTooOldError, JobFileError, JobNotReadyError
+from pulsar_txn_spark.errors import (
+    EnvironmentTooOldError,
+    JobFileError,
+    JobNotReadyError,
+    SparkDriverEndedError,
+)
 from pulsar_txn_spark.job.execution import Report
 
 GOOD = """
@@ -104,8 +110,8 @@ def test_a_job_whose_topics_are_not_there_starts_no_spark(
     monkeypatch.setenv("PULSAR_TXN_STORE_PATH", redis_path)
     result = call("run", file, "--set", "source.events.topic=none", "--set", "job.name=other")
     assert result.exit_code == 1
-    assert isinstance(result.exception, JobNotReadyError)
-    assert "topic://public/default/none" in str(result.exception)
+    assert result.stderr.startswith("error: ")
+    assert "topic://public/default/none" in result.stderr
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -119,6 +125,11 @@ def fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr("pulsar_txn_spark.job.run_job", run_job)
 
 
+def with_note(error: Exception, note: str) -> Exception:
+    add_note(error, note)
+    return error
+
+
 CALL = "TopicNotFoundError: call pulsar_txn_spark.Admin(options).create_topic(topic)"
 COMMAND = "TopicNotFoundError: call 'pulsar-txn topic create'"
 
@@ -129,6 +140,7 @@ COMMAND = "TopicNotFoundError: call 'pulsar-txn topic create'"
         (Py4JError(f"frames\npulsar_txn_spark.errors.{CALL}\nframes"), COMMAND),
         (Py4JError(": java.io.IOException: away\n\tat x"), "java.io.IOException: away"),
         (JobNotReadyError(CALL), COMMAND),
+        (SparkDriverEndedError("the JVM has ended"), "the JVM has ended"),
     ],
 )
 def test_a_job_that_fails_says_why_also_as_its_last_event(
@@ -137,8 +149,8 @@ def test_a_job_that_fails_says_why_also_as_its_last_event(
     fail(monkeypatch, error)
     result = call("run", file)
     assert (result.exit_code, result.stdout) == (1, "")
-    if isinstance(error, Py4JError):  # main() prints the others
-        assert f"error: the job failed: {why}\n" in result.stderr
+    begin = "error: the job failed: " if isinstance(error, Py4JError) else "error: "
+    assert result.stderr.endswith(begin + why + "\n")
     as_json = call("run", file, "--json")
     assert as_json.exit_code == 1
     started, failed = map(json.loads, as_json.stdout.splitlines())
@@ -146,8 +158,30 @@ def test_a_job_that_fails_says_why_also_as_its_last_event(
     assert failed == {"event": "failed", "job": "copy", "error": why}
 
 
-def test_a_failure_shows_no_secret(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail(monkeypatch, Py4JError(": java.io.IOException: hunter2 is wrong"))
+def test_an_error_that_nobody_expects_is_an_event_too(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = FileNotFoundError(2, "No such file", "countries.csv")
+    fail(monkeypatch, error)
+    result = call("run", file, "--json")
+    assert result.exception is error
+    *_, failed = map(json.loads, result.stdout.splitlines())
+    why = "FileNotFoundError: [Errno 2] No such file: 'countries.csv'"
+    assert failed == {"event": "failed", "job": "copy", "error": why}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JError(": java.io.IOException: hunter2 is wrong"),
+        JobNotReadyError("hunter2 is wrong"),
+        with_note(JobNotReadyError("it is not there"), "hunter2 is wrong"),
+    ],
+)
+def test_a_failure_shows_no_secret(
+    file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    fail(monkeypatch, error)
     option = ("-o", "store.url=redis://h:1", "-o", "store.password=hunter2")
     result = call("run", file, "--json", *option)
     assert "*** is wrong" in result.stderr

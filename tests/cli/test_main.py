@@ -119,14 +119,14 @@ def test_an_error_is_one_line_on_standard_error(
 def test_an_error_with_a_note_is_one_line_as_well(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = SegmentLogError("it cannot be adopted")
+    error = SegmentLogError("it cannot be adopted at a:key:b")
     add_note(error, "Its adoption was begun")
     monkeypatch.setattr(main, "app", mock.Mock(side_effect=error))
     with pytest.raises(SystemExit):
         main.main()
     assert (
         capsys.readouterr().err
-        == "error: it cannot be adopted. Its adoption was begun\n"
+        == "error: it cannot be adopted at a:key:b. Its adoption was begun\n"
     )
 
 

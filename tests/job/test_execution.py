@@ -8,11 +8,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 
+from pulsar_txn_spark.errors import SparkDriverEndedError
 from pulsar_txn_spark.job import Job, execution
 from pulsar_txn_spark.job.execution import MicroBatch, Stop
 
@@ -53,6 +56,21 @@ class Query:
 
     def stop(self) -> None:
         self.stopped += 1
+
+
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a job have a session and a view that are none of Spark's."""
+    views: Any = SimpleNamespace(frames={"rows": "frame"})
+    monkeypatch.setattr(execution, "require_ready", lambda _: None)
+    monkeypatch.setattr(execution, "open_session", lambda _: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(execution, "build", lambda *_: views)
+    monkeypatch.setattr(execution, "_checked", lambda *_: "rows")
+    monkeypatch.setattr(execution, "_application", lambda _: "app")
+
+
+def jvm_that(error: Exception | None) -> Any:
+    """Return a JVM that answers, or whose calls fail with an error."""
+    return SimpleNamespace(System=SimpleNamespace(nanoTime=Mock(return_value=1, side_effect=error)))
 
 
 def follow(query: Query, job: Job, stop: Stop) -> list[dict[str, Any]]:
@@ -166,20 +184,51 @@ def test_a_signal_counts_although_spark_has_a_handler_of_its_own(
 def test_a_jvm_that_ends_by_itself_is_a_failure(
     loader: Loader, monkeypatch: pytest.MonkeyPatch, *, signalled: bool
 ) -> None:
-    def run_in(_spark: object, _job: Job, _report: object, stop: Stop) -> None:
+    def query(
+        _spark: object, _job: Job, _frame: object, _batch: object, stop: Stop, _: Any
+    ) -> None:
         if signalled:  # a service manager sends it to all processes of a job
             signal.raise_signal(signal.SIGTERM)
         stop.over.set()
         execution._Hook(stop, 60).run()
 
-    monkeypatch.setattr(execution, "require_ready", lambda _: None)
-    monkeypatch.setattr(execution, "open_session", lambda _: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(execution, "run_in", run_in)
+    events = list[str]()
+    without_spark(monkeypatch)
+    monkeypatch.setattr(execution, "_run_query", query)
     expected: Any = (
-        nullcontext() if signalled else pytest.raises(RuntimeError, match=r"JVM .* has ended")
+        nullcontext()
+        if signalled
+        else pytest.raises(SparkDriverEndedError, match=r"JVM .* has ended")
     )
     with expected:
+        execution.run_job(loader(), lambda event: events.append(event["event"]))
+    assert events == ["started", *(["ended"] if signalled else [])]
+
+
+@pytest.mark.parametrize("fails", ["open_session", "_run_query"])
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), Py4JError("no answer")])
+def test_what_fails_because_the_jvm_is_gone_says_so(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch, error: Exception, fails: str
+) -> None:
+    without_spark(monkeypatch)
+    monkeypatch.setattr(execution, fails, Mock(side_effect=error))
+    monkeypatch.setattr(SparkContext, "_jvm", jvm_that(error))
+    with pytest.raises(SparkDriverEndedError, match=r"JVM .* has ended") as caught:
         execution.run_job(loader())
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("jvm", ["lives", "has not started"])
+def test_an_error_of_the_jobs_own_files_is_not_taken_for_the_end_of_the_jvm(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch, jvm: str
+) -> None:
+    without_spark(monkeypatch)
+    error = FileNotFoundError("countries.csv")
+    monkeypatch.setattr(execution, "_run_query", Mock(side_effect=error))
+    monkeypatch.setattr(SparkContext, "_jvm", jvm_that(None) if jvm == "lives" else None)
+    with pytest.raises(FileNotFoundError) as caught:
+        execution.run_job(loader())
+    assert caught.value is error
 
 
 def test_a_micro_batch_that_fails_while_the_job_ends_is_a_failure(loader: Loader) -> None:
@@ -199,10 +248,7 @@ def test_a_batch_that_was_written_is_not_called_stopped(
         stop.requested.set()  # amid the write
         written.append(frame)
 
-    views: Any = SimpleNamespace(frames={"rows": "frame"})
-    monkeypatch.setattr(execution, "build", lambda *_: views)
-    monkeypatch.setattr(execution, "_checked", lambda *_: "rows")
-    monkeypatch.setattr(execution, "_application", lambda _: "app")
+    without_spark(monkeypatch)
     monkeypatch.setattr(MicroBatch, "write_once", write_once)
     job = loader()
     monkeypatch.setattr(type(job), "is_batch", property(lambda _: True))
