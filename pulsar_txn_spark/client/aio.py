@@ -39,6 +39,7 @@ from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
 from pulsar_txn_spark.client.message import Message, MessageId, Row
 from pulsar_txn_spark.client.producer import Producer
 from pulsar_txn_spark.client.session import Client
+from pulsar_txn_spark.client.timeouts import require_wait
 from pulsar_txn_spark.client.transaction import BYTES_GATHERED, ROWS_GATHERED, Transaction
 from pulsar_txn_spark.errors import (
     AlreadyClosedError,
@@ -451,8 +452,7 @@ class AsyncConsumer(_AsyncClosing):
 
         The time that other tasks receive before counts as well.
         """
-        if timeout_ms is not None and timeout_ms < 0:
-            raise OptionError(f"timeout_ms: expected at least 0, or None, found {timeout_ms}")
+        require_wait(timeout_ms)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (timeout_ms / 1000 if timeout_ms is not None else float("inf"))
         timed_out = ReceiveTimeoutError(

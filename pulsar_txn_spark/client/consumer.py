@@ -14,6 +14,7 @@ from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.client.claims import Claims
 from pulsar_txn_spark.client.message import Message, MessageId, Received
 from pulsar_txn_spark.client.reader import SubscriptionReader
+from pulsar_txn_spark.client.timeouts import require_wait
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Components
@@ -110,6 +111,8 @@ class Consumer(Closing):
 
         Raises
         ------
+        OptionError
+            If the time is no number, or less than 0.
         ReceiveTimeoutError
             If no message came in that time.
         FencedError
@@ -123,8 +126,7 @@ class Consumer(Closing):
         StoreError, SegmentLogError
             If the store or the log cannot be reached; receiving again goes on.
         """
-        if timeout_ms is not None and timeout_ms < 0:
-            raise OptionError(f"timeout_ms: expected at least 0, or None, found {timeout_ms}")
+        require_wait(timeout_ms)
         deadline = time.monotonic() + (
             timeout_ms / 1000 if timeout_ms is not None else float("inf")
         )

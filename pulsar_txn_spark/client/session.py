@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from pulsar_txn_spark.client.consumer import Consumer, InitialPosition
 from pulsar_txn_spark.client.producer import Producer
+from pulsar_txn_spark.client.timeouts import lease_ms
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Components, open_components
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.errors import AlreadyClosedError, OptionError
-from pulsar_txn_spark.options import LEASE_MS, Options, Use, default_of, subscription_name
+from pulsar_txn_spark.options import Options, Use, default_of, subscription_name
 from pulsar_txn_spark.segments.topic_name import Domains
 
 _DEFAULT_LEASE_MS: int = default_of("txn.timeoutMs")
@@ -41,14 +42,6 @@ def connect(options: Mapping[str, str] | None = None) -> Client:
     """
     parsed = Options(options or {}, Use.CONNECT)
     return Client(open_components(parsed), parsed.domains)
-
-
-def _lease_ms(timeout_ms: object) -> int:
-    if isinstance(timeout_ms, int) and LEASE_MS.least <= timeout_ms <= LEASE_MS.most:
-        return timeout_ms
-    raise OptionError(
-        f"timeout_ms: expected {LEASE_MS.least} to {LEASE_MS.most}, found {timeout_ms!r}"
-    )
 
 
 class Client(Closing):
@@ -79,11 +72,11 @@ class Client(Closing):
         Raises
         ------
         OptionError
-            If the lease is out of bounds.
+            If the lease is no whole number, or out of bounds.
         AlreadyClosedError
         """
         self._require(None)
-        txn = Transaction(self._components, self._leases, _lease_ms(timeout_ms), self._owner)
+        txn = Transaction(self._components, self._leases, lease_ms(timeout_ms), self._owner)
         return self._enlist(txn, self._txns)
 
     def producer(self, topic: str) -> Producer:

@@ -249,6 +249,8 @@ def test_a_message_that_came_for_a_cancelled_task_goes_to_the_next_one(
             await consumer.receive(timeout_ms=20)
         with pytest.raises(OptionError):
             await consumer.receive(timeout_ms=-1)
+        with pytest.raises(OptionError, match=r"timeout_ms: .* found '1s' \(str\)"):
+            await consumer.receive(timeout_ms="1s")  # type: ignore[arg-type]
 
     run(scenario)
 
