@@ -9655,4 +9655,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_process_that_is_forked_during_a_look_at_the_server_does_not_keep_its_folder",
         Edit(f"{REDIS}/server.py", "        _descriptors.add(descriptor)\n", ""),
     ),
+    mutation(
+        "a server loses the lock of its folder where its starter has no standard streams",
+        "a folder has one server at a time",
+        f"{SERVER}"
+        "::test_a_process_without_standard_streams_starts_a_server_that_holds_its_folder[closed0]",
+        Edit(f"{REDIS}/server.py", "if descriptor <= _STANDARD_ERROR:", "if False:"),
+    ),
 )

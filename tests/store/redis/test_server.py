@@ -109,6 +109,15 @@ def test_many_processes_that_ask_at_once_get_one_server(folder: str) -> None:
     assert starts(folder) == 1
 
 
+@pytest.mark.parametrize("closed", [(0,), (1,), (0, 1, 2)])
+def test_a_process_without_standard_streams_starts_a_server_that_holds_its_folder(
+    folder: str, closed: tuple[int, ...]
+) -> None:
+    process = starter(folder, first="".join(f"import os; os.close({n})\n" for n in closed))
+    process.communicate(timeout=60)
+    assert server.examine_server(folder) == (True, server.Answer.READY)
+
+
 def test_the_server_survives_that_its_starters_process_group_is_killed(folder: str) -> None:
     process = starter(folder, then="sys.stdin.read()")
     assert process.stdout is not None
