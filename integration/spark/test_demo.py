@@ -150,7 +150,7 @@ def test_nothing_that_the_demo_started_is_left_running(embedded_demo: Done) -> N
     "ending, line",
     [
         (signal.SIGTERM, "creating the topics"),
-        (signal.SIGHUP, "writing the flights"),
+        pytest.param(signal.SIGHUP, "writing the flights", marks=pytest.mark.long),
         (signal.SIGINT, "the job starts its query"),  # store, two JVMs and their workers
     ],
 )

@@ -95,6 +95,11 @@ class _Threads:
         self._closed = False
         self._beginning = threading.Lock()  # held for moments only
 
+    @property
+    def closed(self) -> bool:
+        """Whether no call can be begun any more."""
+        return self._closed
+
     def begin(self, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
         """Begin a call.
 
@@ -260,8 +265,8 @@ class AsyncTransaction:
         """Take everything back; see :meth:`Transaction.abort`."""
         self._ending = True
         self._queued.clear()
-        if self._txn.ended:
-            self._txn.abort()  # it waits for nothing, and a closed client has no threads
+        if self._txn.ended and self._pool.closed:
+            await self._end_without_pool(self._txn.abort)
         else:
             await self._in_turn(self._txn.abort)
 
@@ -340,6 +345,12 @@ class AsyncTransaction:
             self._txn.fail(error)  # what was queued is gone with the call
             raise
 
+    async def _end_without_pool(self, call: Callable[[], None]) -> None:
+        """Await what ends it once more; not on the loop, as whoever ended it may be at work."""
+        ending = _begin_closing(call)
+        ending.add_done_callback(_noted)
+        await asyncio.shield(ending)
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -351,8 +362,8 @@ class AsyncTransaction:
     ) -> None:
         self._ending = True
         queued, self._queued = self._queued, []
-        if self._txn.ended:
-            self._txn.__exit__(kind, error, trace)  # it waits for nothing
+        if self._txn.ended and self._pool.closed:
+            await self._end_without_pool(partial(self._txn.__exit__, kind, error, trace))
             return
 
         def end() -> None:
@@ -419,7 +430,10 @@ class AsyncProducer(_AsyncClosing):
 
         A transaction in which something is queued fails then.
         """
-        await asyncio.shield(_begin_closing(self._producer.close))
+        close = self._producer.close
+        # Behind what was begun before, where there are threads for it.
+        closing = _begin_closing(close) if self._pool.closed else self._pool.begin(close)
+        await asyncio.shield(closing)
 
 
 class AsyncConsumer(_AsyncClosing):

@@ -38,9 +38,11 @@ _POLL_S = 0.2  # how late progress and a signal are noticed; Spark announces nei
 _HOOK_PRIORITY = 100  # above those of Spark, which stop its context
 _SPARE_S = 10  # until the JVM gives a hook up that waits for longer than it may
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_ENDED = (
-    "the JVM of Spark's driver has ended before the job did: something ended it, such as the "
-    "kernel for want of memory"
+_ENDED = "the JVM of Spark's driver has ended before the job did: "
+_ENDED_BY_ITSELF = f"{_ENDED}something ended it, such as the kernel for want of memory"
+_ENDED_BY_A_SIGNAL = (
+    f"{_ENDED}it got the signal that asked the job to stop. Send that to the job's first process "
+    "alone (systemd: KillMode=mixed)"
 )
 
 
@@ -168,14 +170,14 @@ def run_job(job: Job, report: Report = lambda _: None) -> None:
     JobNotReadyError
         If a topic is not there, or a server cannot be reached.
     SparkDriverEndedError
-        If the JVM of the driver ends before the job does, without a signal to this process.
+        If the JVM of the driver ends before the job does.
     Exception
         What made the query fail.
     """
     stop = Stop()
     with _signals(stop):
         require_ready(job)
-        with _driver():
+        with _driver(stop):
             spark = open_session(job)
             try:
                 with _signals(stop):  # once more: SparkContext has put its own handler in place
@@ -186,7 +188,7 @@ def run_job(job: Job, report: Report = lambda _: None) -> None:
 
 
 @contextlib.contextmanager
-def _driver() -> Iterator[None]:
+def _driver(stop: Stop) -> Iterator[None]:
     """Name the end of the driver's JVM where calls fail by it, each in its own way."""
     try:
         yield
@@ -197,7 +199,8 @@ def _driver() -> Iterator[None]:
         try:
             jvm.System.nanoTime()
         except (Py4JError, OSError):
-            raise SparkDriverEndedError(_ENDED) from error
+            text = _ENDED_BY_A_SIGNAL if stop.signals else _ENDED_BY_ITSELF
+            raise SparkDriverEndedError(text) from error
         raise
 
 
@@ -227,7 +230,7 @@ def run_in(spark: SparkSession, job: Job, report: Report, stop: Stop) -> None:
     elif not stopped:
         batch.write_once(views.frames[name])
     if stop.jvm_ends and not (stop.signals or is_submitted()):
-        raise SparkDriverEndedError(_ENDED)
+        raise SparkDriverEndedError(_ENDED_BY_ITSELF)
     report({"event": "ended", "job": job.name, "stopped": stopped})
 
 

@@ -20,6 +20,7 @@ from pulsar_txn_spark.client import Message, TxnStatus, aio
 from pulsar_txn_spark.client.consumer import Consumer
 from pulsar_txn_spark.client.message import Row
 from pulsar_txn_spark.client.transaction import Transaction
+from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
     AlreadyClosedError,
     OptionError,
@@ -852,6 +853,73 @@ def test_the_error_of_a_block_is_raised_though_its_client_is_closed(
 
     run(scenario)
     assert service.visible(topic) == []
+
+
+@pytest.mark.parametrize("by", ["block", "abort"])
+def test_the_loop_does_not_wait_for_a_commit_that_is_not_done_with_closing(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    topic = service.topic()
+    entered, goes_on = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+    close = TopicWriters.close
+
+    def close_slowly(writers: TopicWriters) -> None:
+        close(writers)
+        if not entered.is_set():
+            entered.set()
+            in_time.append(goes_on.wait(PATIENCE_S / 2))
+
+    monkeypatch.setattr(TopicWriters, "close", close_slowly)
+
+    async def end(txn: aio.AsyncTransaction) -> None:
+        if by == "abort":
+            await txn.abort()
+        else:
+            await txn.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer, txn = await client.producer(topic), client.new_txn()
+        await producer.send("a", txn=txn)
+        committing = asyncio.ensure_future(txn.commit())
+        await asyncio.to_thread(entered.wait, PATIENCE_S / 2)
+        assert txn.ended
+        committing.cancel()
+        ending = asyncio.ensure_future(end(txn))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        goes_on.set()
+        if by == "abort":
+            with pytest.raises(TransactionConflictError, match="was committed before"):
+                await ending
+        else:
+            await ending
+
+    run(scenario)
+    assert in_time == [True]
+    assert service.visible(topic) == ["a"]
+
+
+def test_a_producer_is_closed_behind_what_it_sends(run: Run, service: Service) -> None:
+    topic, go = service.topic(), threading.Event()
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        producer = await client.producer(topic)
+        busy = [client._pool.begin(partial(go.wait, PATIENCE_S / 2)) for _ in range(4)]
+        sending = asyncio.ensure_future(producer.send("a"))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.sleep(0)
+        closing_elsewhere = {
+            thread for thread in threading.enumerate() if "pulsar-txn-closing" in thread.name
+        }
+        for thread in closing_elsewhere:  # so that it would have overtaken
+            await asyncio.to_thread(thread.join)
+        go.set()
+        await asyncio.gather(sending, closing, *busy)
+
+    run(scenario)
+    assert service.visible(topic) == ["a"]
 
 
 def test_a_block_whose_client_is_closed_meanwhile_does_not_seem_to_commit(

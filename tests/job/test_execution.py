@@ -218,6 +218,20 @@ def test_what_fails_because_the_jvm_is_gone_says_so(
     assert caught.value.__cause__ is error
 
 
+def test_a_jvm_that_a_signal_to_the_whole_job_has_ended_is_named_so(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_in(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise Py4JError("no answer")
+
+    without_spark(monkeypatch)
+    monkeypatch.setattr(execution, "run_in", run_in)
+    monkeypatch.setattr(SparkContext, "_jvm", jvm_that(ConnectionRefusedError()))
+    with pytest.raises(SparkDriverEndedError, match="got the signal"):
+        execution.run_job(loader())
+
+
 @pytest.mark.parametrize("jvm", ["lives", "has not started"])
 def test_an_error_of_the_jobs_own_files_is_not_taken_for_the_end_of_the_jvm(
     loader: Loader, monkeypatch: pytest.MonkeyPatch, jvm: str

@@ -839,7 +839,7 @@ class PulsarAdmin:
     def _patiently(
         self, send: Callable[[], urllib3.BaseHTTPResponse], accept: tuple[int, ...]
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request again while it may pass soon; return the last answer."""
+        """Send a request again while it may pass soon, within its time; return the last answer."""
 
         def tries_of(answer: urllib3.BaseHTTPResponse) -> float:
             return _tries_of(answer, accept)
@@ -849,7 +849,7 @@ class PulsarAdmin:
             left_s = deadline - time.monotonic()
             answer = begin_again(send, left_s, tries_of, was_reached=self._was_reached)
             self._was_reached = True
-            if not _may_pass_later(answer):
+            if not _may_pass_later(answer) or time.monotonic() + pause_s > deadline:
                 break
             time.sleep(pause_s)
         return answer

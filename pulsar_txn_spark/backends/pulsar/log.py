@@ -29,7 +29,8 @@ trim step 2 sends back only retains more, until the next trim.
 **A subscription that is gone** (deleted, or expired) retains nothing, and after trim step 3 nothing
 else does. So each sweep looks for it before it trims. Where it is gone, or is going to expire, the
 broker's retention is switched on again. The next trim that gets through switches it off. If the
-topic is given back meanwhile, the sweep takes back what it did, behind trim step 3 as well.
+topic is given back meanwhile, the sweep takes back what it did. Behind trim step 3 it does so for
+who has adopted the topic anew as well.
 
 The last ledger with data stays. The broker may replace an empty one at any time, which would look
 like data that somebody else has removed.
@@ -647,18 +648,24 @@ class PulsarSegmentLog(Closing):
             f"then creates it, where it can read that setting; else run '{by_hand} {topic}'"
         )
 
-    def _require_not_given_back(self, segment: SegmentRef) -> None:
+    def _require_not_given_back(self, segment: SegmentRef, *, trimmed: bool = False) -> None:
         """Look again behind what a sweep did to a topic, and take it back if it is not ours now."""
         try:
             self._read_properties(segment)
         except SegmentNotFoundError:
-            self._take_back(segment)
+            self._take_back(segment, trimmed=trimmed)
             raise
 
-    def _take_back(self, segment: SegmentRef) -> None:
+    def _take_back(self, segment: SegmentRef, *, trimmed: bool) -> None:
         topic = segment.log_name
         properties = self._admin.properties(topic)
-        if properties is None or self._others_in(segment, properties):
+        if properties is None:
+            return
+        if self._others_in(segment, properties):
+            if trimmed:  # what it moved is the subscription of who has adopted the topic anew
+                self._admin.keep_all_data(topic)
+                self._admin.delete_subscription(topic, INTERNAL_SUBSCRIPTION)
+                self._admin.create_subscription(topic, INTERNAL_SUBSCRIPTION)
             return
         native = native_topic(topic)
         count = self._admin.partitions(native) or 0
@@ -691,8 +698,10 @@ class PulsarSegmentLog(Closing):
                 f"left as it is, and the next sweep sees to what is left ({missing})"
             ) from None
         # Trim step 3: without the subscription, the broker would remove all closed ledgers.
-        self._admin.retain_nothing(topic)
-        self._require_not_given_back(segment)
+        try:
+            self._admin.retain_nothing(topic)
+        finally:
+            self._require_not_given_back(segment, trimmed=True)
         self._admin.trim_ledgers(topic)
         return self._gone(segment, self._admin.managed_ledger(topic).first_ledger)
 

@@ -86,7 +86,8 @@ class PulsarTxnReader(DataSourceReader):
         starts |= starting_positions(planner, starting.times, topologies, latest)
         if ending.times:
             ends |= ending_positions(planner, ending.times, topologies, readable, segments)
-        # With nothing reported behind a pin, nothing was committed there.
+        # With nothing reported behind a pin, nothing was committed there. A broker reports what its
+        # clients have sent in open transactions, too.
         blocked = {
             key: item.blocked_by
             for key, item in readable.items()
@@ -108,13 +109,13 @@ class PulsarTxnReader(DataSourceReader):
 
 
 def _warn(blocked: Mapping[SegmentKey, tuple[TxnId, ...]], of: int) -> None:
-    """Say that a read leaves committed rows out: those behind transactions that are still open."""
+    """Say that a read may leave committed rows out: those behind transactions that are open."""
     blocking = sorted({txn for txns in blocked.values() for txn in txns})
     named = ", ".join(map(str, blocking[:_NAMED]))
     more = len(blocking) - _NAMED
     _LOG.warning(
-        "this batch read ends at open transactions in %d of %d segments: %s%s. Rows that were "
-        "committed behind them are left out, also where others of the same transaction are read. "
+        "this batch read ends at open transactions in %d of %d segments: %s%s. Rows may be left "
+        "out that were committed behind them, also where others of the same transaction are read. "
         "Read again once they have ended",
         len(blocked),
         of,

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
 from urllib3.exceptions import MaxRetryError, ProtocolError, SSLError
 
-from pulsar_txn_spark.backends.pulsar import redirects
+from pulsar_txn_spark.backends.pulsar import admin_api, redirects
 from pulsar_txn_spark.backends.pulsar.admin_api import PulsarAdmin
 from pulsar_txn_spark.backends.pulsar.redirects import ATTEMPTS, FEW_TRIES
 from pulsar_txn_spark.config import PulsarConfig, as_pairs
@@ -87,7 +88,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", lambda _pause_s: None)
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(pauses), sleep=pauses.append)
-    monkeypatch.setattr(redirects, "time", clock)
+    for module in (redirects, admin_api):
+        monkeypatch.setattr(module, "time", clock)
     return pauses
 
 
@@ -404,6 +406,27 @@ def test_a_proxy_that_holds_a_request_and_hangs_up_gets_it_again_within_the_time
     ):
         admin.messages_since_load(TOPIC)
     assert pauses.count(delay_s) == times
+
+
+def test_a_proxy_that_holds_a_request_and_refuses_it_gets_it_again_within_the_time_of_a_call_only(
+    api: FakeAdminApi,
+    pauses: list[float],
+    admin_of: Callable[..., PulsarAdmin],
+) -> None:
+    admin = admin_of(api)
+    api.instead = lambda _: (BUSY, "")
+    send = admin._pool.request
+
+    def hold(*args: Any, **arguments: Any) -> Any:
+        pauses.append(12)
+        return send(*args, **arguments)
+
+    with (
+        mock.patch.object(admin._pool, "request", side_effect=hold),
+        pytest.raises(SegmentLogUnavailableError, match="429"),
+    ):
+        admin.messages_since_load(TOPIC)
+    assert pauses.count(12) == 3
 
 
 @pytest.mark.parametrize(

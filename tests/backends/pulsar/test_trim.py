@@ -46,6 +46,7 @@ class FakeAdmin:
         self.found = {SEGMENT_PROPERTY: SEGMENT.id, ORIGIN_PROPERTY: f"{EARLIEST},3"}
         self.acknowledged = Position(3, -1)
         self.keeps_all = True
+        self.policies_forgotten = 0
         self.subscribed = [INTERNAL_SUBSCRIPTION]
         self.expires_after_min: int | None = 0
         self.published = {3: 100, 5: 200, 8: 300, 9: 400}
@@ -91,8 +92,11 @@ class FakeAdmin:
     def retain_all(self, _topic: str) -> None:
         self.keeps_all = True
 
+    keep_all_data = retain_all
+
     def forget_policies(self, _topic: str) -> None:
         self.keeps_all = True  # so this broker does without a policy of the topic's own
+        self.policies_forgotten += 1
 
     def partitions(self, _topic: str) -> int:
         return 0
@@ -270,6 +274,31 @@ def test_a_trim_lets_nothing_go_of_a_topic_that_is_given_back_amid_it(admin: Fak
     assert (admin.found, admin.subscribed) == ({}, [])
     admin.remove()
     assert list(admin.ledgers) == [3, 5, 8, 9], "its data is its owner's again"
+
+
+def test_a_trim_that_wakes_takes_nothing_from_who_has_adopted_the_topic_anew(
+    admin: FakeAdmin,
+) -> None:
+    def adopt_anew() -> None:
+        admin.found |= {SEGMENT_PROPERTY: "other", ADOPTED_PROPERTY: "other"}
+
+    admin.meanwhile["move"] = adopt_anew
+    with pytest.raises(SegmentNotFoundError):
+        open_log(admin).trim(SEGMENT, Position(5, 1))
+    assert (admin.acknowledged, admin.keeps_all) == (Position(3, -1), True)
+    assert admin.subscribed == [INTERNAL_SUBSCRIPTION]
+    admin.remove()
+    assert list(admin.ledgers) == [3, 5, 8, 9]
+
+
+def test_a_topic_that_is_given_back_while_its_trim_fails_keeps_no_policy(admin: FakeAdmin) -> None:
+    admin.found[ADOPTED_PROPERTY] = SEGMENT.id
+    log = open_log(admin)
+    admin.meanwhile["policy"] = lambda: log.give_back(SEGMENT)
+    admin.dies_before = "policy"
+    with pytest.raises(SegmentNotFoundError):
+        open_log(admin).trim(SEGMENT, Position(5, 1))
+    assert admin.policies_forgotten == 2
 
 
 def test_a_sweep_keeps_what_is_left_of_a_trimmed_segment_whose_subscription_is_gone(
