@@ -168,10 +168,14 @@ class SourceOffset:
 
     @staticmethod
     def with_beginning(end: dict[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the end of a query's first batch so that it says where the batch begins."""
+        """Return the end of a query's first batch so that it says where the batch begins.
+
+        A topic that was created again since `start` was noted begins at its first message.
+        """
         begun = {
             name: {descriptor: item["p"] for descriptor, item in topic["segments"].items()}
             for name, topic in start["topics"].items()
+            if name in end["topics"] and end["topics"][name]["inc"] == topic["inc"]
         }
         return {**end, "from": begun}
 

@@ -29,12 +29,14 @@ Make = Callable[..., StreamingQuery]
 def query(run: Components, redis_path: str) -> Make:
     """Return a function that starts a query over two topics, which have no row yet."""
 
-    def make(*, fails: bool = False, subscribed: bool = True) -> StreamingQuery:
+    def make(
+        *, fails: bool = False, subscribed: bool = True, start: str = "earliest"
+    ) -> StreamingQuery:
         for topic in (A, B):
             run.topics.create(topic, 1)
         options = {
             "topicsPattern": "public/default/flights-.*",
-            "startingOffsets": "earliest",
+            "startingOffsets": start,
             "failOnDataLoss": str(fails).lower(),
         }
         if subscribed:
@@ -57,6 +59,29 @@ def segment(run: Components, topic: TopicName) -> SegmentRef:
 
 def cursor(run: Components, topic: TopicName) -> Cursor | None:
     return run.store.subscriptions.read_cursors([segment(run, topic).id], SUB)[0]
+
+
+# -- before the first micro-batch is planned -----------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 8], ids=["fewer", "more"])
+@pytest.mark.parametrize(
+    "subscribed, dies",
+    [(False, ""), (False, "logged"), (False, "read"), (True, ""), (True, "read")],
+)
+def test_a_topic_that_is_created_again_before_the_first_batch_is_read_from_its_first_message(
+    run: Components, query: Make, *, subscribed: bool, rows: int, dies: str
+) -> None:
+    reader = query(subscribed=subscribed, start="latest")
+    write(run, A, *range(5))
+    reader.reader.initialOffset()  # Spark asks for it before it asks how far the batch reads
+    delete(run, again=True)
+    write(run, A, *range(10, 10 + rows))
+    if dies:
+        with pytest.raises(Killed):
+            reader.trigger(dies)
+    reader.run_all()
+    assert sorted(reader.values) == list(range(10, 10 + rows))
 
 
 # -- between the read and the commit -------------------------------------------------------------
