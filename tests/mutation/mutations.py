@@ -731,6 +731,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{LUA}/seg_gate.lua", "  range_end = high\n", "  range_end = ARGV[6]\n"),
     ),
     mutation(
+        "a batch read leaves decided transactions undone where many pins are in front of them",
+        "INV-4",
+        f"{BUFFER}::test_whoever_reads_all_segments_at_once_completes_what_many_pins_are_in_front_of",
+        Edit(f"{REDIS}/segments.py", "pins = 0 if at_once else _PINS_READ", "pins = _PINS_READ"),
+    ),
+    mutation(
         "whoever goes by the high-position looks at no pin behind it",
         "lost wake-up",
         f"{BUFFER}::test_a_decision_that_nobody_has_materialized_is_found_without_asking_the_log",
@@ -1744,6 +1750,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/job/test_execution.py"
         "::test_a_micro_batch_that_fails_while_the_job_ends_is_a_failure",
         Edit(f"{JOB}/execution.py", "    if error is not None:\n        raise error\n", ""),
+    ),
+    mutation(
+        "a broker writes positions in the digits of its locale",
+        "INV-4",
+        JAR,
+        Edit(
+            "jvm_shim/src/main/java/pulsartxnspark/store/LogPosition.java",
+            "Locale.ROOT, ",
+            "",
+        ),
     ),
     mutation(
         "a refusal overtakes the receipts of its producer",

@@ -25,6 +25,7 @@ from pulsar_txn_spark.store.records import (
     TxnState,
     WriterFate,
 )
+from pulsar_txn_spark.store.redis import segments as segments_module
 from pulsar_txn_spark.store.redis.exchange import Request
 from pulsar_txn_spark.txn import transaction_buffer as buffer_module
 from pulsar_txn_spark.txn.coordinator import as_record
@@ -439,6 +440,27 @@ def test_the_headers_of_all_that_block_are_read_at_once(world: World) -> None:
     before = reader.store.round_trips
     assert len(reader.readable().blocked_by) == len(open_ones)
     assert reader.store.round_trips - before == 2, "the gate, then the headers"
+
+
+def test_whoever_reads_all_segments_at_once_completes_what_many_pins_are_in_front_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments_module, "_PINS_READ", 2)
+    still_open = world.open()
+    for task in range(3):
+        world.write(still_open, "x", task=task)
+    both, txn = [SEGMENT, OTHER_SEGMENT], world.open()
+    winners = [world.write(txn, "a", segment=segment) for segment in both]
+    world.decide(txn, *winners)
+    last = world.log.last_confirmed(OTHER_SEGMENT)
+    decision = SegmentDecision(OTHER_SEGMENT, (WriterFate(winners[1].writer, None),), (), last)
+    world.store.segments.materialize(txn.id, TxnState.COMMITTED, [decision])
+    reader = world.another_process()
+    blocked, _ = reader.buffer.readable(
+        both, reader.log.last_confirmed, [EARLIEST] * 2, ends_only=True, at_once=True
+    )
+    assert world.header(txn).materialized
+    assert blocked.high > blocked.end, "there are rows of a part of the transaction"
 
 
 def test_a_living_transaction_is_not_aborted_by_impatient_readers(world: World) -> None:

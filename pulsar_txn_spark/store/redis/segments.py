@@ -100,7 +100,8 @@ class RedisSegmentStore:
         for number, segment in enumerate(segments):
             bounds = [at.padded() for at in ranges[number]] if ranges is not None else ["", ""]
             tag = f"seg:{segment}"
-            args: list[Arg] = [_PINS_READ, *bounds, f"{{{tag}}}:dropped:"]
+            pins = 0 if at_once else _PINS_READ  # 0 is all: each may hide rows of a transaction
+            args: list[Arg] = [pins, *bounds, f"{{{tag}}}:dropped:"]
             args += [int(to_lowest_pin), int(to_high)]
             if passing and bounds[1] > EARLIEST.padded():  # an empty log has nothing to pass
                 args.append(bounds[1])

@@ -3,7 +3,7 @@
 -- KEYS[2]  {seg:<id>}:pins, KEYS[3] {seg:<id>}:pin-order, KEYS[4] {seg:<id>}:dropped
 -- KEYS[5]  {seg:<id>}:floor, KEYS[6] {seg:<id>}:state
 -- KEYS[7]  {seg:<id>}:dropped-groups, KEYS[8] {seg:<id>}:dropped-floors (see seg_floor.lua)
--- ARGV[4]  how many pins at most
+-- ARGV[4]  how many pins at most; 0 is all
 -- ARGV[5], ARGV[6]  range (start, end] that is going to be read, '' = all; ARGV[7] prefix of groups
 -- ARGV[8]  '1' if the range ends at the lowest pin, should that lie before its end; may be left out
 -- ARGV[9]  '1' if it ends at the high-position, should that lie behind its end; may be left out

@@ -1,5 +1,7 @@
 package pulsartxnspark.store;
 
+import java.util.Locale;
+
 /**
  * An entry of a segment's log, ordered by ledger and entry.
  *
@@ -28,7 +30,8 @@ public record LogPosition(long ledger, long entry) implements Comparable<LogPosi
    * @return the inverse of {@link #ofPadded}
    */
   public String padded() {
-    return String.format("%020d:%020d", ledger + 1, entry + 1);
+    // Some locales have digits of their own, which the store does not order.
+    return String.format(Locale.ROOT, "%020d:%020d", ledger + 1, entry + 1);
   }
 
   @Override
