@@ -69,6 +69,32 @@ class ReadingOrder:
             tuple(lost),
         )
 
+    def with_what_waits(self, topology: Topology, sizes: Mapping[str, int]) -> dict[str, float]:
+        """Return the size of each released segment with all that waits until it has been read.
+
+        What waits for several segments is shared among them evenly.
+
+        Parameters
+        ----------
+        topology : Topology
+            The one that this order is of.
+        sizes : mapping of str to int
+            By descriptor, how much is left to read of each segment; not in it = nothing.
+
+        Returns
+        -------
+        dict of str to float
+            By descriptor, in the unit of `sizes`.
+        """
+        by_id, total = topology.by_id, dict[str, float](sizes)
+        for segment in reversed(topology.segments):  # children stand behind their parents
+            parents = [by_id[parent].descriptor for parent in segment.parents if parent in by_id]
+            unread = [parent for parent in parents if parent not in self.passed]
+            for parent in unread:
+                share = total.get(segment.descriptor, 0) / len(unread)
+                total[parent] = total.get(parent, 0) + share
+        return {descriptor: total.get(descriptor, 0) for descriptor in self.released}
+
 
 def _entered(topology: Topology, start: Mapping[str, Position]) -> set[str]:
     """Return the ids of segments that the reader has come to: their own position, or a child's.

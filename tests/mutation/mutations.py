@@ -275,6 +275,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a limit is shared without what waits behind sealed segments",
+        "late rows",
+        "tests/spark/source/test_event_time_lag.py::"
+        "test_no_row_is_late_where_segments_have_changed_within_a_backlog",
+        Edit(
+            f"{SEGMENTS}/reading_order.py",
+            "                total[parent] = total.get(parent, 0) + share\n",
+            "                total[parent] = total.get(parent, 0)\n",
+        ),
+    ),
+    mutation(
         "a query's first batch begins a topic that was created again where the old one ended",
         "INV-4",
         "tests/spark/source/test_deleted_topics.py::test_a_topic_that_is_created_again_before_the"

@@ -93,6 +93,14 @@ class DeletedRange:
     loss: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is left to read of a released segment and of those that wait for it, by estimate."""
+
+    messages: float
+    bytes: float
+
+
 NO_SNAPSHOT = Snapshot({}, {}, {}, {}, names_writers=False)
 
 
@@ -549,27 +557,62 @@ class SourcePlanner:
             for key, end in wanted.items()
         }
 
+    @staticmethod
+    def ahead(
+        topologies: Mapping[str, Topology],
+        orders: Mapping[str, ReadingOrder],
+        backlogs: Mapping[SegmentKey, RangeSize],
+    ) -> dict[SegmentKey, Ahead]:
+        """Tell for each released segment what is ahead of a reader in its range of keys.
+
+        Parameters
+        ----------
+        topologies : mapping of str to Topology
+        orders : mapping of str to ReadingOrder
+            Of these topologies.
+        backlogs : mapping of SegmentKey to RangeSize
+            Of released segments and of those that wait for them.
+        """
+        ahead = {}
+        for name, order in orders.items():
+            own = {key[1]: size for key, size in backlogs.items() if key[0] == name}
+            messages = order.with_what_waits(
+                topologies[name], {at: size.messages for at, size in own.items()}
+            )
+            of_bytes = order.with_what_waits(
+                topologies[name], {at: size.bytes for at, size in own.items()}
+            )
+            ahead.update({(name, at): Ahead(n, of_bytes[at]) for at, n in messages.items()})
+        return ahead
+
     def limited(
         self,
         snapshot: Snapshot,
         starts: Positions,
         ends: Positions,
-        backlogs: Mapping[SegmentKey, RangeSize],
+        ahead: Mapping[SegmentKey, Ahead],
         max_rows: int | None,
         max_bytes: int | None,
     ) -> dict[SegmentKey, Position]:
-        """Share the limits of a micro-batch out in proportion to each segment's backlog."""
-        rows = sum(backlog.messages for backlog in backlogs.values())
-        size = sum(backlog.bytes for backlog in backlogs.values())
+        """Share the limits of a micro-batch out in proportion to what is ahead in each segment.
+
+        So keys whose segments were split or merged advance as fast as others do, and their rows do
+        not come late to a watermark.
+        """
+        rows = sum(item.messages for item in ahead.values())
+        size = sum(item.bytes for item in ahead.values())
         if (max_rows is None or rows <= max_rows) and (max_bytes is None or size <= max_bytes):
             return dict(ends)
         limited = dict(ends)
-        for key, backlog in backlogs.items():
+        for key, end in ends.items():
+            if starts[key] >= end:
+                continue
+            item = ahead[key]
             limited[key] = snapshot.of_log[key].limit(
                 starts[key],
-                ends[key],
-                None if max_rows is None else max(1, max_rows * backlog.messages // max(rows, 1)),
-                None if max_bytes is None else max(1, max_bytes * backlog.bytes // max(size, 1)),
+                end,
+                None if max_rows is None else max(1, int(max_rows * item.messages / max(rows, 1))),
+                None if max_bytes is None else max(1, int(max_bytes * item.bytes / max(size, 1))),
             )
         return limited
 

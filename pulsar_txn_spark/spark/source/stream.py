@@ -206,8 +206,10 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             max_rows = self._options.get("maxMessagesPerTrigger")
             max_bytes = self._options.get("maxBytesPerTrigger")
             if max_rows is not None or max_bytes is not None:
-                backlogs = self._backlogs(starts, ends)
-                ends = planner.limited(snapshot, starts, ends, backlogs, max_rows, max_bytes)
+                waiting = {key: end for key, end in latest.items() if key not in ends}
+                backlogs = self._backlogs({**positions, **starts}, {**waiting, **ends})
+                ahead = planner.ahead(topologies, orders, backlogs)
+                ends = planner.limited(snapshot, starts, ends, ahead, max_rows, max_bytes)
         self._read_to = {**positions, **ends}
         return planner.offset(topologies, self._read_to, drained=drained).to_json()
 
