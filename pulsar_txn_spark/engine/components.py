@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from pulsar_txn_spark import metrics
 from pulsar_txn_spark.config import PulsarConfig, StoreConfig
-from pulsar_txn_spark.errors import StoreRolledBackError, TransactionNotFoundError
+from pulsar_txn_spark.errors import (
+    CommitStateUnknownError,
+    StoreRolledBackError,
+    TransactionNotFoundError,
+)
 from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.position import EARLIEST, Position
 from pulsar_txn_spark.process_lock import ProcessLock
@@ -143,8 +146,13 @@ def assemble(
     coordinator = TransactionCoordinator(store)
 
     def end(txn: TxnId, cause: str) -> None:
-        with suppress(TransactionNotFoundError):  # it was decided, and collected
+        try:
             coordinator.abort(txn, EndedBy.ADMIN, cause=cause)
+        except TransactionNotFoundError:
+            return  # it was decided, and collected
+        except CommitStateUnknownError:
+            if store.transactions.read(txn) is not None:  # else the same
+                raise
 
     topics = Topics(store, log, pulsar_topics, end, scalable_topics)
     return Components(

@@ -11,6 +11,7 @@ import pulsar_txn_spark
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written
 from pulsar_txn_spark.errors import (
+    CommitStateUnknownError,
     PulsarTxnError,
     SegmentLogUnavailableError,
     SegmentNotFoundError,
@@ -29,6 +30,7 @@ from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.spark.source.topics import check_source
 from pulsar_txn_spark.store.records import Code, CursorStart, EndedBy, TxnId, TxnState
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from tests.models.segment_histories import Reader, Task, record_batch
 
 TOPIC = TopicName.parse("topic://public/default/short-lived")
@@ -723,3 +725,27 @@ def test_the_headers_of_a_deleted_topics_transactions_are_collected(used: Compon
     for tc in range(used.store.identity.coordinators):
         assert used.store.transactions.list_final(tc, limit=9) == []
         assert used.store.transactions.list_open(tc, deadline_ms=None, limit=9) == []
+
+
+@pytest.mark.parametrize("collected", [True, False])
+def test_a_topic_is_deleted_although_the_reply_to_an_abort_is_lost_and_its_header_collected(
+    run: Components, monkeypatch: pytest.MonkeyPatch, *, collected: bool
+) -> None:
+    run.topics.create(TOPIC, 1)
+    write(run, 1)
+    aborts = TransactionCoordinator.abort
+
+    def lost(coordinator: TransactionCoordinator, txn: TxnId, by: EndedBy, **given: Any) -> None:
+        aborts(coordinator, txn, by, **given)
+        if collected:
+            run.store.transactions.remove(txn)
+        raise CommitStateUnknownError("no reply")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TransactionCoordinator, "abort", lost)
+        if collected:
+            run.topics.delete(TOPIC)
+            return
+        with pytest.raises(CommitStateUnknownError):
+            run.topics.delete(TOPIC)
+    run.topics.delete(TOPIC)
