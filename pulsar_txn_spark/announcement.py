@@ -13,6 +13,6 @@ _announced: set[str] = set()
 
 def announce(text: str) -> None:
     """Print a line on standard error, once in this process."""
-    if text not in _announced:
+    if sys.stderr is not None and text not in _announced:  # None, if it is closed
         _announced.add(text)
         print(f"pulsar_txn: {text}", file=sys.stderr, flush=True)  # noqa: T201 — what it is for

@@ -36,6 +36,14 @@ def test_an_announcement_is_one_line_on_standard_error_once(
     assert capsys.readouterr().err == "pulsar_txn: a\npulsar_txn: b\n"
 
 
+def test_an_announcement_onto_a_closed_standard_error_is_on_no_other_stream(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    announce("a")
+    assert capsys.readouterr().out == ""
+
+
 def test_the_url_of_any_free_port_is_named_on_standard_error(
     redis_path: str, redis_client: redis.Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:

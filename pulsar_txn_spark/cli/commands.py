@@ -154,17 +154,15 @@ def confirm(question: str) -> None:
     OptionError
         If nobody is there to answer.
     """
-    nobody = OptionError(
-        "nobody answered, and nothing was changed: without a terminal add --yes, which does not ask"
-    )
-    if None in (sys.stdin, sys.stdout, sys.stderr):  # closed; input() needs them all
-        raise nobody
     try:
         agreed = typer.confirm(question, err=True)
     except typer.Abort:
         if sys.stdin.isatty():
             raise
         typer.echo(err=True)  # the question has begun the line
-        raise nobody from None
+        raise OptionError(
+            "nobody answered, and nothing was changed: without a terminal add --yes, which does "
+            "not ask"
+        ) from None
     if not agreed:
         raise typer.Abort

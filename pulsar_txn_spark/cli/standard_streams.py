@@ -24,6 +24,7 @@ def standard_streams() -> Iterator[None]:
     OutputError
         If standard output cannot be written, for example because the disk is full.
     """
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         # A character that a terminal does not know must not end a command that has done its work.
         if isinstance(stream, TextIOWrapper):
@@ -31,9 +32,6 @@ def standard_streams() -> Iterator[None]:
     if logging.lastResort is not None:  # prints what is logged, as nothing here sets up logging
         logging.lastResort.setFormatter(_LogLine())
     before = sys.stdout
-    if before is None:  # closed: nothing is printed, and what a command does is done
-        yield
-        return
     sys.stdout = output = cast("TextIO", _Output(before))
     try:
         yield
@@ -44,6 +42,22 @@ def standard_streams() -> Iterator[None]:
     finally:
         if sys.stdout is output:  # not what Typer has put in front of a broken pipe
             sys.stdout = before
+
+
+def _open_closed() -> None:
+    """Open each standard stream that is closed on the null device.
+
+    Else the next file or socket would be it, and an output without a stream would be an error.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # it is the lowest that is free, so that `open` takes it
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(null, mode, encoding="utf-8", closefd=False))
 
 
 class _Output:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -166,8 +168,47 @@ def test_a_command_whose_output_is_closed_does_its_work(
     with pytest.raises(SystemExit) as exit_:
         main.main()
     assert exit_.value.code == 0
-    assert sys.stdout is None
     assert run.topics.require(TopicName.parse("t")).active
+
+
+NAME_NULL_STREAMS = """
+import json, os, sys
+from pulsar_txn_spark.cli import main
+
+def app(_):
+    null = os.stat(os.devnull)
+    streams = sys.stdin, sys.stdout, sys.stderr
+    with open(sys.argv[1], "w") as names:
+        json.dump([stream.fileno() > 2 for stream in streams], names)
+        names.write("\\n")
+        json.dump([os.path.samestat(os.fstat(n), null) for n in range(3)], names)
+        names.write("\\n")
+        json.dump([os.get_inheritable(n) for n in range(3)], names)
+    sys.stderr.flush()
+
+main.app = app
+main.main()
+"""
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_a_stream_that_is_closed_is_the_null_device_also_for_started_processes(
+    closed: tuple[int, ...], tmp_path: Path
+) -> None:
+    names = tmp_path / "names"
+    closing = " ".join(f"{number}>&-" for number in closed)
+    command = [sys.executable, "-c", NAME_NULL_STREAMS, str(names)]
+    process = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closing}', "sh", *command],
+        input=b"",
+        capture_output=True,
+        check=True,
+    )
+    assert process.stdout + process.stderr == b""
+    expected = [number in closed for number in range(3)]
+    stands_in, is_null, is_inherited = map(json.loads, names.read_text().splitlines())
+    assert stands_in == is_null == expected
+    assert is_inherited == [True] * 3
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

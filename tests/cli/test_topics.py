@@ -108,24 +108,25 @@ def test_the_error_of_a_missing_topic_names_the_store(
     assert result.exception.__notes__ == [f"The store is {redis_path}"]
 
 
-@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+@pytest.mark.parametrize("closed", [("stdin",), ("stdin", "stdout"), ("stdin", "stderr")])
 def test_a_question_that_cannot_be_asked_changes_nothing(
     option: str,
     topic: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    closed: str,
+    closed: tuple[str, ...],
 ) -> None:
     call("topic", "create", topic, "-o", option)
     monkeypatch.setattr("sys.argv", ["pulsar-txn", "topic", "delete", topic, "-o", option])
     with monkeypatch.context() as patch:
-        patch.setattr(f"sys.{closed}", None)
+        for name in closed:
+            patch.setattr(f"sys.{name}", None)
         with pytest.raises(SystemExit) as ended:
             main.main()
     assert ended.value.code == 1
-    if closed != "stderr":
+    if "stderr" not in closed:
         error = capsys.readouterr().err
-        assert error.startswith("error: nobody answered, and nothing was changed")
+        assert "\nerror: nobody answered, and nothing was changed" in error
         assert "--yes" in error
     assert topic in listed(option)
 

@@ -9706,4 +9706,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_process_without_standard_streams_starts_a_server_that_holds_its_folder[closed0]",
         Edit(f"{REDIS}/server.py", "if descriptor <= _STANDARD_ERROR:", "if False:"),
     ),
+    mutation(
+        "a file or a socket becomes a standard stream that is closed",
+        "each output is where it belongs",
+        "tests/cli/test_main.py"
+        "::test_a_stream_that_is_closed_is_the_null_device_also_for_started_processes[closed0]",
+        Edit(
+            "pulsar_txn_spark/cli/standard_streams.py",
+            "            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)\n",
+            "            pass\n",
+        ),
+    ),
+    mutation(
+        "a note is on standard output if standard error is closed",
+        "each output is where it belongs",
+        "tests/test_announcement.py"
+        "::test_an_announcement_onto_a_closed_standard_error_is_on_no_other_stream",
+        Edit("pulsar_txn_spark/announcement.py", "sys.stderr is not None and ", ""),
+    ),
 )
