@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,13 @@ def test_an_announcement_onto_a_closed_standard_error_is_on_no_other_stream(
     monkeypatch.setattr("sys.stderr", None)
     announce("a")
     assert capsys.readouterr().out == ""
+
+
+def test_an_announcement_onto_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w", buffering=1) as full, Path(os.devnull).open("w") as null:
+        monkeypatch.setattr("sys.stderr", full)
+        announce("a")
+        os.dup2(null.fileno(), full.fileno())  # what is left in the buffer goes there
 
 
 def test_the_url_of_any_free_port_is_named_on_standard_error(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,11 +17,13 @@ from pulsar_txn_spark.cli.commands import AsJson, OptionPairs, options_file
 from pulsar_txn_spark.cli.option_sources import gather
 from pulsar_txn_spark.cli.output import error_text, show, show_error
 from pulsar_txn_spark.cli.spark_failure import cause_of
+from pulsar_txn_spark.cli.standard_streams import OutputError
 from pulsar_txn_spark.environment import require_java, require_python_and_pyspark
 from pulsar_txn_spark.errors import EnvironmentTooOldError, JobFileError, PulsarTxnError
 
 if TYPE_CHECKING:
     from pulsar_txn_spark.job import Job
+    from pulsar_txn_spark.job.execution import Report
     from pulsar_txn_spark.job.secrets import Secrets
 
 BAD_FILE_EXIT_CODE = 2
@@ -62,16 +64,17 @@ def run(
 
     job = _loaded(file, override, option)
     require_java()
+    report = _report(as_json=as_json)
 
     def failed(why: str) -> str:
         why = job.secrets.hidden(in_commands(why))
         if as_json:
-            _print_json({"event": "failed", "job": job.name, "error": why})
+            report({"event": "failed", "job": job.name, "error": why})
         return why
 
     try:
         with _bad_file():
-            run_job(job, _print_json if as_json else _print_line)
+            run_job(job, report)
     except typer.Exit:
         raise
     except PulsarTxnError as error:
@@ -218,6 +221,23 @@ def _show(explained: Mapping[str, Any], secrets: Secrets) -> None:
     for note in explained["notes"]:
         typer.echo(note)
     typer.echo(f"Plan of a micro-batch\n{secrets.hidden(explained['plan'])}")
+
+
+def _report(*, as_json: bool) -> Report:
+    """Return what prints an event, if it can be: no status line decides what becomes of a job."""
+    is_warned = False
+
+    def report(event: Mapping[str, Any]) -> None:
+        nonlocal is_warned
+        try:
+            (_print_json if as_json else _print_line)(event)
+        except (OSError, OutputError) as error:
+            if not is_warned:
+                is_warned = True
+                with suppress(OSError, OutputError):
+                    typer.echo(f"warning: a status line is lost: {error}", err=as_json)
+
+    return report
 
 
 def _print_json(event: Mapping[str, Any]) -> None:

@@ -31,17 +31,19 @@ def standard_streams() -> Iterator[None]:
             stream.reconfigure(errors="replace")
     if logging.lastResort is not None:  # prints what is logged, as nothing here sets up logging
         logging.lastResort.setFormatter(_LogLine())
-    before = sys.stdout
+    before, errors = sys.stdout, sys.stderr
     sys.stdout = output = cast("TextIO", _Output(before))
     try:
         yield
-    except OutputError:
-        # What is left in its buffer would be an error again when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), before.fileno())
-        raise
     finally:
         if sys.stdout is output:  # not what Typer has put in front of a broken pipe
             sys.stdout = before
+        for stream in (before, errors):
+            try:
+                stream.flush()
+            except OSError:
+                # What is left in its buffer would be an exit code of its own when Python ends.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _open_closed() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -156,6 +159,51 @@ def test_a_job_that_fails_says_why_also_as_its_last_event(
     started, failed = map(json.loads, as_json.stdout.splitlines())
     assert started["event"] == "started"
     assert failed == {"event": "failed", "job": "copy", "error": why}
+
+
+RUN_WITHOUT_SPARK = """
+import os, sys
+from pulsar_txn_spark import job
+from pulsar_txn_spark.cli import job as commands, main
+from pulsar_txn_spark.errors import JobNotReadyError
+
+def run_job(_, report):
+    report({"event": "started", "job": "copy", "application": "app-1"})
+    report({"event": "stopping", "job": "copy", "timeout_s": 60})
+    if "FAIL" in os.environ:
+        raise JobNotReadyError("it is not there")
+    report({"event": "ended", "job": "copy", "stopped": True})
+
+commands.require_java = lambda: None
+job.run_job = run_job
+main.main(["job", "run"])
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
+@pytest.mark.parametrize("is_full", [False, True], ids=["reader-gone", "disk-full"])
+@pytest.mark.parametrize("as_json", [False, True], ids=["lines", "json"])
+def test_a_status_line_that_cannot_be_written_does_not_decide_what_becomes_of_a_job(
+    file: Path, *, as_json: bool, is_full: bool, fails: bool
+) -> None:
+    reader, lost = os.pipe()
+    if is_full:
+        os.close(lost)
+        lost = os.open("/dev/full", os.O_WRONLY)
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-c", RUN_WITHOUT_SPARK, file, *(["--json"] if as_json else [])],
+        stdout=lost if as_json else subprocess.PIPE,
+        stderr=subprocess.PIPE if as_json else lost,
+        env={**os.environ, "PYTHONUNBUFFERED": "", **({"FAIL": ""} if fails else {})},
+        check=False,
+        text=True,
+    )
+    os.close(lost)
+    assert process.returncode == int(fails)
+    warning, *rest = (process.stderr if as_json else process.stdout).splitlines()
+    assert warning.startswith("warning: a status line is lost: ")
+    assert rest == (["error: it is not there"] if fails and as_json else [])
 
 
 def test_an_error_that_nobody_expects_is_an_event_too(

@@ -9724,4 +9724,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_an_announcement_onto_a_closed_standard_error_is_on_no_other_stream",
         Edit("pulsar_txn_spark/announcement.py", "sys.stderr is not None and ", ""),
     ),
+    mutation(
+        "a status line that cannot be written ends a job that has committed",
+        "a job that failed has left nothing",
+        "tests/cli/test_job.py"
+        "::test_a_status_line_that_cannot_be_written_does_not_decide_what_becomes_of_a_job"
+        "[json-reader-gone-ends]",
+        Edit("pulsar_txn_spark/cli/job.py", "run_job(job, report)", "run_job(job, _print_json)"),
+    ),
+    mutation(
+        "what is left in the buffer of an output is the exit code of a job that has committed",
+        "a job that failed has left nothing",
+        "tests/cli/test_job.py"
+        "::test_a_status_line_that_cannot_be_written_does_not_decide_what_becomes_of_a_job"
+        "[json-reader-gone-ends]",
+        Edit(
+            "pulsar_txn_spark/cli/standard_streams.py",
+            "                stream.flush()\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "a note that cannot be written ends a query",
+        "a job that failed has left nothing",
+        "tests/test_announcement.py::test_an_announcement_onto_a_full_disk_ends_nothing",
+        Edit(
+            "pulsar_txn_spark/announcement.py",
+            "contextlib.suppress(OSError)",
+            "contextlib.suppress()",
+        ),
+    ),
 )
