@@ -9754,4 +9754,18 @@ MUTATIONS: tuple[Mutation, ...] = (
             "contextlib.suppress()",
         ),
     ),
+    mutation(
+        "pulsar-client's log replaces what else a file of standard error gets",
+        "each output is where it belongs",
+        "tests/backends/pulsar/library/test_connections.py"
+        "::test_a_file_keeps_both_the_log_and_what_else_is_written_to_it",
+        Edit(f"{LIBRARY}/connections.py", "| os.O_APPEND)", "| 0)"),
+    ),
+    mutation(
+        "a client waits for a reader of standard error",
+        "a failure is bounded in time",
+        "tests/backends/pulsar/library/test_connections.py"
+        "::test_a_named_pipe_without_a_reader_does_not_hold_a_client_up",
+        Edit(f"{LIBRARY}/connections.py", "        return os.devnull\n", "        pass\n"),
+    ),
 )

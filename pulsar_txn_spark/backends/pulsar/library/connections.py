@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
+import stat
 from typing import Any
 
 import pulsar
@@ -15,6 +18,8 @@ from pulsar_txn_spark.backends.pulsar.passthrough import (
 from pulsar_txn_spark.backends.pulsar.shared_clients import SharedClients
 from pulsar_txn_spark.config import PulsarConfig
 
+_STANDARD_ERROR = "/dev/stderr"
+
 
 def _new_client(config: PulsarConfig) -> Any:
     settings = parse_passthrough("client", dict(config.client))
@@ -23,9 +28,25 @@ def _new_client(config: PulsarConfig) -> Any:
     return pulsar.Client(
         service_url_of(config),
         authentication=_authentication(credentials),
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn),
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, _log_file()),
         **settings,
     )
+
+
+def _log_file() -> str:
+    """Return the file of pulsar-client's log: standard error, if that can be opened anew.
+
+    Its ConsoleLogger writes to standard output. A logger of Python's would need Python's lock on
+    the client's own threads, also while Python ends.
+    """
+    try:
+        os.close(os.open(_STANDARD_ERROR, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY))
+        if stat.S_ISREG(os.fstat(2).st_mode):
+            # Else what this process writes next would replace what the client has appended.
+            fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)
+    except OSError:  # closed, a socket, or a named pipe without a reader, for which it would wait
+        return os.devnull
+    return _STANDARD_ERROR
 
 
 class _Renewing:
