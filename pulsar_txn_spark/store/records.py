@@ -375,8 +375,8 @@ class Cursor:
     messages of batches are acknowledged). ``source_epoch`` is that of the source or consumer that
     claimed it last. ``released`` is up to where nobody will ask again: a replay by Spark may read
     what lies between it and ``position`` once more. ``query_start`` is where the query that made it
-    started (``<start>|<next segment>``), empty if none is known or the cursor was reset since.
-    ``begun`` is where the query went on that took the cursor over from nobody. That may be
+    started (``<start>|<stamp>|<next segment>``), empty if none is known or the cursor was reset
+    since. ``begun`` is where the query went on that took the cursor over from nobody. That may be
     elsewhere. It is None if the cursor was made for the query.
     """
 

@@ -6514,6 +6514,46 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "a topic that came between two starts that died is begun as the others",
+        "INV-13",
+        f"{STARTS}::test_a_topic_that_came_between_two_starts_that_died_is_read_from_its_first_row",
+        Edit(
+            f"{SOURCE_CODE}/starting_offsets.py",
+            "if marked and stamp > min(marked)",
+            "if False",
+        ),
+    ),
+    mutation(
+        "each topic that a start has died before passes for a later one",
+        "INV-13",
+        f"{STARTS}::test_a_topic_that_a_start_has_died_before_is_no_later_one",
+        Edit(
+            f"{SOURCE_CODE}/starting_offsets.py",
+            "if marked and stamp > min(marked)",
+            "if marked",
+        ),
+    ),
+    mutation(
+        "of several starts that died the last one says which topics came later",
+        "INV-13",
+        f"{STARTS}::test_of_several_starts_that_died_the_first_one_says_which_topics_came_later",
+        Edit(
+            f"{SOURCE_CODE}/starting_offsets.py",
+            "stamp > min(marked)",
+            "stamp > max(marked)",
+        ),
+    ),
+    mutation(
+        "a start skips what retention has deleted of a later topic",
+        "INV-11",
+        f"{STARTS}::test_what_retention_has_deleted_of_a_later_topic_is_not_skipped_in_silence",
+        Edit(
+            f"{SOURCE_CODE}/initial_offset.py",
+            "                may_skip=key not in start.known\n                and segment",
+            "                may_skip=segment",
+        ),
+    ),
+    mutation(
         "a repeated first batch begins elsewhere",
         "INV-7",
         f"{STARTS}::test_a_first_batch_without_a_subscription_is_repeated_from_where_it_began",

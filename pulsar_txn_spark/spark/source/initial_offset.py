@@ -24,7 +24,7 @@ from pulsar_txn_spark.spark.source.starting_offsets import (
 )
 from pulsar_txn_spark.spark.source.time_offsets import starting_positions
 from pulsar_txn_spark.spark.source.topics import readable_segments
-from pulsar_txn_spark.store.records import Code, CursorStart
+from pulsar_txn_spark.store.records import Code, Cursor, CursorStart
 
 _MAX_ATTEMPTS = 16  # each lost race means that somebody changed a topic or the subscription
 
@@ -41,14 +41,18 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
     """
     subscription = planner.subscription
     for _ in range(_MAX_ATTEMPTS):
+        # Before the topics are listed; the source has counted its start in the same tag.
+        stamp = planner.components.store.seen("meta").seq
         topologies = planner.topologies(waits=True)  # 'latest' has to know all of their segments
         segments = readable_segments(topologies)
-        start = resolve_start(planner.options, topologies, planner.cursors(segments))
+        cursors = planner.cursors(segments)
+        stamps = _stamps(planner, topologies, cursors)
+        start = resolve_start(planner.options, topologies, cursors, stamps)
         named = with_descendants(start.offsets, topologies)
         positions = _positions(planner, start, named, topologies, segments)
         if not subscription or not start.creates_cursors:
             return planner.offset(topologies, positions, keep_deleted=bool(start.known))
-        created = _create_cursors(planner, topologies, start, named, positions)
+        created = _create_cursors(planner, topologies, start, named, positions, stamp)
         # A child that was created meanwhile might have been trimmed before its cursor existed: the
         # next attempt creates a cursor there, too.
         if created is not None and set(segments) == set(readable_segments(planner.topologies())):
@@ -60,6 +64,23 @@ def initial_offset(planner: SourcePlanner) -> SourceOffset:
         f"{subscription!r}, changed {_MAX_ATTEMPTS} times while the query was starting. Nothing "
         "was read: start it again when splits, merges and resets have ended"
     )
+
+
+def _stamps(
+    planner: SourcePlanner,
+    topologies: Mapping[str, Topology],
+    cursors: Mapping[SegmentKey, Cursor | None],
+) -> dict[str, int]:
+    """Return since when topics are in the catalogue in which the subscription is not known yet."""
+    known = {key[0] for key, cursor in cursors.items() if cursor is not None}
+    if not known:
+        return {}  # a new subscription
+    stamps = {
+        name: planner.components.store.meta.topic_stamp(name)
+        for name in topologies
+        if name not in known
+    }
+    return {name: int(stamp) for name, stamp in stamps.items() if stamp}
 
 
 def _positions(
@@ -99,6 +120,7 @@ def _create_cursors(
     start: SubscriptionStart,
     offsets: Offsets,
     positions: Mapping[SegmentKey, Position],
+    stamp: int,
 ) -> dict[SegmentKey, Position] | None:
     """Create the cursors that are missing; None if others have changed some meanwhile."""
     named = offsets.positions
@@ -113,12 +135,13 @@ def _create_cursors(
         wanted = {
             segment.ref.id: CursorStart(
                 positions[key],
-                may_skip=segment.descriptor not in named.get(name, {})
+                may_skip=key not in start.known
+                and segment.descriptor not in named.get(name, {})
                 and segment.ref.id not in named.get(name, {}),
             )
             for key, segment in segments.items()
         }
-        mark = str(InitialCursor.at(start_of(start.offsets), topology))
+        mark = str(InitialCursor.at(start_of(start.offsets), topology, stamp))
         answers = planner.components.store.subscriptions.create_cursors(
             planner.subscription, wanted, mark
         )

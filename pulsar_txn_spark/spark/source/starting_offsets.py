@@ -7,12 +7,15 @@ further on.
 
 The driver's side of a source does not know the query's id. It therefore creates *initial cursors*
 at the query's start, which belong to no query until a task claims them. An initial cursor also
-records two facts:
+records three facts:
 
 - the start that it stands for, so that a query that dies before its first batch finds its own start
   again;
 - the number of the topic's next segment, which tells later segments from those whose cursor was not
-  created yet. Of several starts that died one after the other, the first one's number counts.
+  created yet. Of several starts that died one after the other, the first one's number counts;
+- the last stamp in the catalogue of topics, which tells later topics from those that a start died
+  before. A topic that was deleted and created again has a new stamp. So later ones are read from
+  their beginning, whatever the start. One whose creation was under way is not a later one.
 
 =========================  =====================================================================
 the process dies           what exists, and what the next start does
@@ -23,6 +26,8 @@ after some of them         those of parents, before those of their children: a s
                            same ``startingOffsets``, creates the missing ones
 after all of them          the next start begins where they stand. Without one, they retain data
                            until the subscription is deleted, as any subscription does
+after all of them, and     nothing exists, as of a start that has met no topic: the next one is
+all topics are deleted     the first one
 =========================  =====================================================================
 
 Retention records what it deletes in the same script that checks the cursors (``seg_trim.lua``). An
@@ -94,6 +99,7 @@ def resolve_start(
     options: Options,
     topologies: Mapping[str, Topology],
     cursors: Mapping[SegmentKey, Cursor | None],
+    stamps: Mapping[str, int],
 ) -> SubscriptionStart:
     """Return where a query starts.
 
@@ -104,6 +110,8 @@ def resolve_start(
     topologies : mapping of str to Topology
     cursors : mapping of SegmentKey to Cursor or None
         Of the subscription, in every segment; empty without one.
+    stamps : mapping of str to int
+        In the catalogue, of topics without a cursor of the subscription; those that are known.
 
     Raises
     ------
@@ -120,7 +128,7 @@ def resolve_start(
             raise _other_start_error(subscription, "says where to go on")
         known = _ends_of_read_parents(topologies, existing) | _positions(existing)
         return SubscriptionStart(Offsets("subscription", {}), known, creates_cursors=True)
-    return _continued(offsets, subscription, topologies, existing)
+    return _continued(offsets, subscription, topologies, existing, stamps)
 
 
 def _continued(
@@ -128,6 +136,7 @@ def _continued(
     subscription: str,
     topologies: Mapping[str, Topology],
     cursors: Mapping[SegmentKey, Cursor],
+    stamps: Mapping[str, int],
 ) -> SubscriptionStart:
     """Return where a query continues that has started before, or another one with its start."""
     owned = any(cursor.query for cursor in cursors.values())
@@ -151,6 +160,8 @@ def _continued(
     numbers: dict[str, int] = {}
     for (topic, _), cursor in initial.items():
         numbers[topic] = min(cursor.next_segment, numbers.get(topic, cursor.next_segment))
+    marked = [cursor.stamp for cursor in initial.values() if cursor.stamp is not None]
+    numbers |= {name: 0 for name, stamp in stamps.items() if marked and stamp > min(marked)}
     later = {
         (name, segment.descriptor): EARLIEST
         for name, topology in topologies.items()

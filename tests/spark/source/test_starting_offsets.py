@@ -28,7 +28,7 @@ from pulsar_txn_spark.txn.sweeper import SweepReport
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import Killed, Row, StreamingQuery
 
-A, B = (TopicName.parse(name) for name in ("first", "second"))
+A, B, LATER = (TopicName.parse(name) for name in ("first", "second", "later"))
 NOTHING = Retention(size_bytes=0).serialize()
 
 
@@ -333,6 +333,118 @@ def test_a_segment_that_came_between_two_starts_that_died_is_read_from_its_first
     write(run, A, *range(10, 40))
     reader.run_all()
     assert sorted(reader.values) == [2, *range(10, 40)]
+
+
+@pytest.mark.parametrize("start", ["latest", "time", "position", None])
+@pytest.mark.parametrize("dies", ["between two topics", "behind its cursors"])
+def test_a_topic_that_came_between_two_starts_that_died_is_read_from_its_first_row(
+    run: Components, query: Make, dies: str, start: str | None
+) -> None:
+    for topic, value in ((A, 1), (B, 2)):
+        create(run, topic)
+        write(run, topic, value)
+    [segment] = run.topics.require(A).segments
+    place = {str(A): {segment.descriptor: str(run.log.last_confirmed(segment.ref))}}
+    options = {
+        "latest": {"startingOffsets": "latest"},
+        "time": {
+            "startingTimestamp": "4000000000000",
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+        "position": {"startingOffsets": json.dumps(place)},
+        None: {},
+    }[start]
+    reader = query("q", topicsPattern=".*", subscription="s", **options)
+    if dies == "between two topics":
+        start_and_die(reader, slice(None))  # the second topic has no cursor, and is no later one
+    else:
+        reader.reader.initialOffset()  # and Spark does not come to write the first offsets
+        reader.restart()
+    run.topics.delete(B)
+    create(run, B)  # another topic of this name
+    create(run, LATER)
+    write(run, LATER, *range(10, 13))
+    write(run, B, *range(13, 16))
+    for _ in range(2):
+        reader.reader.initialOffset()  # what the next start creates says nothing else
+        reader.restart()
+    reader.trigger()
+    write(run, A, 20)
+    reader.run_all()
+    assert sorted(reader.values) == [*range(10, 16), 20]
+
+
+def test_a_topic_that_a_start_has_died_before_is_no_later_one(run: Components, query: Make) -> None:
+    for topic, value in ((A, 1), (B, 2)):
+        create(run, topic)
+        write(run, topic, value)
+    reader = query("q", topicsPattern=".*", subscription="s", startingOffsets="latest")
+    start_and_die(reader, slice(None))
+    reader.trigger()
+    write(run, B, 3)
+    reader.run_all()
+    assert reader.values == [3]
+
+
+def test_of_several_starts_that_died_the_first_one_says_which_topics_came_later(
+    run: Components, query: Make
+) -> None:
+    create(run, A)
+    reader = query("q", topicsPattern=".*", subscription="s", startingOffsets="latest")
+    start_and_die(reader, slice(None))
+    for topic, value in ((B, 1), (LATER, 2)):
+        create(run, topic)
+        write(run, topic, value)
+    create_cursors = RedisSubscriptionStore.create_cursors
+    calls: list[str] = []
+
+    def dying(
+        store: RedisSubscriptionStore,
+        subscription: str,
+        starts: dict[str, CursorStart],
+        mark: str = "",
+    ) -> object:
+        calls.append(mark)
+        if len(calls) == 3:
+            raise Crash
+        return create_cursors(store, subscription, starts, mark)
+
+    dies = mock.patch.object(RedisSubscriptionStore, "create_cursors", dying)
+    with dies, pytest.raises(Crash):
+        reader.trigger()
+    reader.restart()
+    reader.run_all()
+    assert sorted(reader.values) == [1, 2]
+
+
+def test_a_start_of_an_earlier_version_does_not_say_which_topics_came_later(
+    run: Components, query: Make
+) -> None:
+    """Its query begins there as it did, and every mark that it made is read."""
+    create(run, A)
+    create(run, B)
+    write(run, B, 1)
+    [segment] = run.topics.require(A).segments
+    starts = {segment.ref.id: CursorStart(EARLIEST, may_skip=True)}
+    run.store.subscriptions.create_cursors("s", starts, "latest|1")
+    write(run, A, 2)
+    reader = query("q", topicsPattern=".*", subscription="s")
+    reader.run_all()
+    assert reader.values == [2]
+
+
+def test_what_retention_has_deleted_of_a_later_topic_is_not_skipped_in_silence(
+    run: Components, query: Make
+) -> None:
+    create(run, A)
+    reader = query("q", topicsPattern=".*", subscription="s")
+    reader.reader.initialOffset()
+    reader.restart()
+    create(run, B)
+    write(run, B, 1)
+    sweep(run)
+    with pytest.raises(DataLossError, match="has been deleted"):
+        reader.run_all()
 
 
 def split_once(run: Components) -> None:

@@ -3,8 +3,9 @@
 -- KEYS[2]  {seg:<id>}:cursor:<subscription>  hash position, query, generation, source, txn, sink, batch,
 --          released: up to where nobody will ask again, as Spark may replay its last batch. Without
 --          it that is the position: clients acknowledge what they never read again.
---          planted: '<start>|<next segment>', where a query that started made it. That is the start,
---          and the number that the next segment of the topic would get then.
+--          planted: '<start>|<stamp>|<next segment>', where a query that started made it. That is the
+--          start, the catalogue's last stamp then, and the number that the next segment of the topic
+--          would get then. Earlier versions wrote no stamp.
 --          moved: '1' from an administrator's putting it elsewhere to the next claim
 --          begun: where the query went on that took it over from nobody. Only behind that Spark has
 --          noted a batch of that query as done, which says that the query has passed the cursor
