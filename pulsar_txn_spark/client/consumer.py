@@ -521,9 +521,10 @@ class Consumer(Closing):
             }
         for txn in doubtful | under_way:
             header = self._components.store.transactions.read(txn)
-            undecided = header is not None and header.state is TxnState.OPEN
-            if undecided and not self._components.coordinator.complete_on_behalf([txn], set()):
-                continue
+            if header is not None and header.state is TxnState.OPEN:
+                if not self._components.coordinator.complete_on_behalf([txn], set()):
+                    continue
+                header = self._components.store.transactions.read(txn)  # it has ended, but how
             if txn in under_way and self._is_committed(txn, header):
                 self.committed(txn)
                 continue

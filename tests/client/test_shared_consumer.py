@@ -21,6 +21,7 @@ from pulsar_txn_spark.errors import (
 )
 from pulsar_txn_spark.segments.retention import Retention
 from pulsar_txn_spark.txn import pending_ack
+from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.pending_ack import MetadataPendingAckStore
 from tests.client.test_aio import service
 from tests.client.test_client import Service, drained
@@ -241,6 +242,42 @@ def test_a_plain_acknowledgement_that_is_under_way_makes_nothing_come_again(
         consumer.acknowledge_cumulative(messages[3].message_id)
     with service.client.consumer(topic, "s") as consumer:
         assert drained(consumer) == []
+
+
+def test_a_plain_acknowledgement_that_is_committed_while_it_is_looked_up_takes_nobody_back(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    service.send(topic, "1", "2", "3", "4")
+    place, complete = (
+        MetadataPendingAckStore._place_normal,
+        TransactionCoordinator.complete_on_behalf,
+    )
+    placed, go = threading.Event(), threading.Event()
+
+    def paused(acks: MetadataPendingAckStore, *args: Any) -> Any:
+        dropped = place(acks, *args)
+        placed.set()
+        assert go.wait(PATIENCE_S)
+        return dropped
+
+    monkeypatch.setattr(MetadataPendingAckStore, "_place_normal", paused)
+    with service.client.consumer(topic, "s") as consumer:
+        messages = [consumer.receive(0) for _ in range(4)]
+        acknowledging = threading.Thread(target=lambda: consumer.acknowledge(messages[:2]))
+        acknowledging.start()
+        assert placed.wait(PATIENCE_S)
+        consumer.redeliver_unacknowledged()
+        assert consumer.receive(0).value == b"3"
+
+        def late(coordinator: TransactionCoordinator, *args: Any) -> bool:
+            go.set()
+            acknowledging.join(PATIENCE_S)
+            return complete(coordinator, *args)
+
+        monkeypatch.setattr(TransactionCoordinator, "complete_on_behalf", late)
+        assert drained(consumer) == ["4"]
+        assert not acknowledging.is_alive()
 
 
 def collect_holders(service: Service, consumer: Consumer) -> None:

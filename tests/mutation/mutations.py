@@ -5187,6 +5187,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "client: an acknowledgement that is committed while it is looked up passes for aborted",
+        "INV-9",
+        "tests/client/test_shared_consumer.py"
+        "::test_a_plain_acknowledgement_that_is_committed_while_it_is_looked_up_takes_nobody_back",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "                header = self._components.store.transactions.read(txn)  # it has ended, but",
+            "                # it has ended, but",
+        ),
+    ),
+    mutation(
         "client: what another open transaction has locked is delivered again",
         "INV-9",
         f"{CLIENT}::test_what_one_open_transaction_locks_is_not_delivered_when_another_one_aborts",
