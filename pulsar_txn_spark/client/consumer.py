@@ -14,6 +14,7 @@ from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.client.claims import Claims
 from pulsar_txn_spark.client.message import Message, MessageId, Received
 from pulsar_txn_spark.client.reader import SubscriptionReader
+from pulsar_txn_spark.client.reentry import is_interrupted, refuse_reentry
 from pulsar_txn_spark.client.timeouts import require_wait
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
@@ -68,8 +69,9 @@ class Consumer(Closing):
         self._new_txn = new_txn
         self._pid = os.getpid()
         self._acks = MetadataPendingAckStore(components.coordinator)
-        self._receiving = threading.Lock()  # held by the thread that reads and waits
-        self._state = threading.Lock()  # held for moments only: what follows is under it
+        self._receiving = threading.RLock()  # held by the thread that reads and waits
+        # Held for moments only: what follows is under it. A handler that closes enters it again.
+        self._state = threading.RLock()
         self._redelivery_epoch = 0
         self._rewind = False
         self._ready: deque[Message] = deque()
@@ -125,12 +127,15 @@ class Consumer(Closing):
             If the consumer is closed, also while this waits.
         StoreError, SegmentLogError
             If the store or the log cannot be reached; receiving again goes on.
+        RuntimeError
+            If a signal handler calls it while its thread receives.
         """
         require_wait(timeout_ms)
         deadline = time.monotonic() + (
             timeout_ms / 1000 if timeout_ms is not None else float("inf")
         )
         self._require_open()  # in a fork, nobody would ever release the lock
+        refuse_reentry(self._receiving, "receive()")
         # Another thread that waits for a message may do so for longer than this one.
         longest_s = -1 if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
         if not self._receiving.acquire(timeout=longest_s):
@@ -145,6 +150,8 @@ class Consumer(Closing):
             raise
         finally:
             self._receiving.release()
+            if self._closed:
+                self._close_reader()  # a signal handler that closed could not
 
     def _receive(self, deadline: float, timeout_ms: int | None) -> Message:
         thorough = False
@@ -463,6 +470,8 @@ class Consumer(Closing):
 
     def committed(self, txn: TxnId) -> None:
         """Hear that a transaction that acknowledged here was committed."""
+        if self._leaves_to_poll(txn):
+            return
         with self._state:
             self._txns.pop(txn, None)
             self._doubtful.discard(txn)
@@ -475,6 +484,8 @@ class Consumer(Closing):
 
     def aborted(self, txn: TxnId) -> None:
         """Hear that a transaction that acknowledged here was aborted: its messages come again."""
+        if self._leaves_to_poll(txn):
+            return
         with self._state:
             if not self._follows(txn):
                 return  # a poll has found it out before
@@ -484,9 +495,18 @@ class Consumer(Closing):
 
     def doubtful(self, txn: TxnId) -> None:
         """Hear that nobody follows a transaction any more: the next poll finds out how it ends."""
+        if self._leaves_to_poll(txn):
+            return
         with self._state:
             if self._txns.pop(txn, None) is not None:
                 self._doubtful.add(txn)
+
+    def _leaves_to_poll(self, txn: TxnId) -> bool:
+        """Tell whether a signal handler says it amid a change: then the next poll finds it out."""
+        if is_interrupted(self._state):
+            self._doubtful.add(txn)
+            return True
+        return False
 
     def _go_back(self) -> None:
         with self._state:
@@ -556,7 +576,7 @@ class Consumer(Closing):
         self._require(txn)
 
     def close(self) -> None:
-        """Stop receiving; idempotent."""
+        """Stop receiving; idempotent. A signal handler may call it, whatever it has interrupted."""
         if os.getpid() == self._pid:  # a fork's copy shares all that it has with its parent
             super().close()
 
@@ -564,5 +584,9 @@ class Consumer(Closing):
         with self._state:
             # After the word that it is closed: nobody else wakes a reader that is gone.
             self._reader.wake()
-        with self._receiving:
-            self._reader.close()
+        self._close_reader()
+
+    def _close_reader(self) -> None:
+        if not is_interrupted(self._receiving):  # else receive() does it as it ends
+            with self._receiving:
+                self._reader.close()

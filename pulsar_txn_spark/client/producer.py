@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from pulsar_txn_spark.client.message import Row, as_batch
+from pulsar_txn_spark.client.reentry import is_interrupted, refuse_reentry
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.closing import Closing
 from pulsar_txn_spark.engine.components import Components
@@ -43,13 +44,13 @@ class Producer(Closing):
         self._leases = leases
         self._require = require
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._writers: TopicWriters | None = None
         self._dropped: weakref.finalize[..., Producer] | None = None
         # Nothing is to be extended. While it is kept there is a thread, which closes the writers.
         self._presence = Lease(_PRESENCE_MS, lambda: None)
         self._raised: dict[tuple[str, str], Position] = {}
-        self._txns_lock = threading.Lock()
+        self._txns_lock = threading.RLock()
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
 
     @property
@@ -92,6 +93,8 @@ class Producer(Closing):
             If the log or the store does not take it; of this message or of an earlier one that
             was queued. The transaction can then only be aborted.
         AlreadyClosedError
+        RuntimeError
+            If a signal handler calls it while its thread sends, or uses the transaction.
         """
         row = Row.of(value, key, properties, event_time)
         self._require_open(txn)
@@ -100,9 +103,14 @@ class Producer(Closing):
                 self._txns.add(txn)
             txn.append(self._topic, row)
             return
-        with self._lock:
-            self._require_open(None)  # it may have been closed while this waited
-            self._send_now(row)
+        refuse_reentry(self._lock, "send()")
+        try:
+            with self._lock:
+                self._require_open(None)  # it may have been closed while this waited
+                self._send_now(row)
+        finally:
+            if self._closed:
+                self._close()  # a signal handler that closed could not
 
     def _begin(self) -> TopicWriters:
         random = secrets.token_hex(6)
@@ -187,5 +195,6 @@ class Producer(Closing):
 
     def _close(self) -> None:
         """Let go of the connections."""
-        with self._lock:
-            self._let_go()
+        if not is_interrupted(self._lock):  # else send() does it as it ends
+            with self._lock:
+                self._let_go()

@@ -56,7 +56,7 @@ class Client(Closing):
         self._pid = os.getpid()
         self._owner = f"{platform.node()}/{self._pid}|client"
         self._leases = Leases()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler that closes may enter it again
         self._txns: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
 
@@ -157,10 +157,10 @@ class Client(Closing):
     def _enlist(self, made: _Made, opened: weakref.WeakSet[Any]) -> _Made:
         """Have something closed with the client; at once, if that was closed meanwhile."""
         with self._lock:
-            if not self._closed:
-                opened.add(made)
-                return made
-        made.close()
+            opened.add(made)
+        if not self._closed:
+            return made
+        made.close()  # the end of the client may not have met it
         raise AlreadyClosedError(_IS_CLOSED)
 
     def _require(self, txn: Transaction | None) -> None:

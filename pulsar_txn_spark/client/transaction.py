@@ -8,7 +8,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Protocol
@@ -16,6 +16,7 @@ from typing import Protocol
 from pulsar_txn_spark import steps
 from pulsar_txn_spark.backports import Self, add_note
 from pulsar_txn_spark.client.message import Row, as_batch
+from pulsar_txn_spark.client.reentry import is_interrupted, refuse_reentry
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.engine.lease import Leases
 from pulsar_txn_spark.engine.topic_writers import TopicWriters, Written, op_records, winners_of
@@ -207,7 +208,7 @@ class Transaction:
         """
         if self._header.id is None:
             self._require_own_process()
-            with self._lock:
+            with self._alone():
                 if self._decided is not None:
                     self.require_open()
                 return self._header.open()
@@ -225,11 +226,16 @@ class Transaction:
     def _shown(self) -> str:
         return str(self._header.id or "without an id yet")
 
+    def _alone(self) -> AbstractContextManager[object]:
+        """Return the lock, unless a signal handler asks for it amid a call of its own thread."""
+        refuse_reentry(self._lock, "a method of a transaction")
+        return self._lock
+
     # -- what producers and consumers do in it -------------------------------------------------
 
     def append(self, topic: TopicName, row: Row) -> None:
         """Queue a row; :meth:`Producer.send` calls it, and says which errors come."""
-        with self._lock:
+        with self._alone():
             self.require_open()
             self._rows.setdefault(topic, []).append(row)
             self._gathered_bytes += row.size
@@ -239,13 +245,13 @@ class Transaction:
     def flush(self) -> None:
         """Wait until everything that was sent so far lies in the log, invisible."""
         self._require_own_process()
-        with self._lock:
+        with self._alone():
             self.require_open()
             self._guarded(self._finish_writing)
 
     def flush_if_open(self) -> None:
         """Flush it, unless it takes nothing more; :meth:`Producer.flush` calls it."""
-        with self._lock:
+        with self._alone():
             ends = (self._decided, self._lost, self._failed, self._outcome)
             if all(end is None for end in ends):
                 self._guarded(self._finish_writing)
@@ -254,7 +260,7 @@ class Transaction:
         self, by: Acknowledger, where: SubscriptionRef, intervals: Sequence[AckInterval]
     ) -> None:
         """Acknowledge single messages; :meth:`Consumer.acknowledge` calls it."""
-        with self._lock:
+        with self._alone():
             self._take_part(by, where)
             self._guarded(
                 lambda: self._acks.acknowledge_individual(
@@ -271,7 +277,7 @@ class Transaction:
         nothing_left: bool,
     ) -> None:
         """Acknowledge up to a message; :meth:`Consumer.acknowledge_cumulative` calls it."""
-        with self._lock:
+        with self._alone():
             self._take_part(by, where)
             self._guarded(
                 lambda: self._acks.acknowledge_cumulative(
@@ -335,7 +341,7 @@ class Transaction:
 
     def fail(self, error: BaseException) -> None:
         """Note that something that was to be in it is not: it can only be aborted."""
-        with self._lock:
+        with self._alone():
             if self._decided is None and self._outcome is None:
                 self._give_up(self._failed or error)
 
@@ -402,39 +408,42 @@ class Transaction:
             If what was sent could not be flushed. The transaction is aborted then.
         """
         self._require_own_process()
-        with self._lock:
-            self._is_ended_by_owner = True
-            if self._decided is TxnState.COMMITTED:
-                return
-            if self._outcome is None:
-                self._prepare()
-            try:
-                self._decide()
-            except TransactionAbortedError:
-                self._note(TxnState.ABORTED)
-                raise
-            except TransactionNotFoundError as error:
-                if self._in_doubt:
-                    raise CommitStateUnknownError(
-                        f"transaction {self._shown} ended so long ago that its header was "
-                        "collected. It may have been committed before: look for its rows before "
-                        "its work is done again"
-                    ) from error
-                # Without a decision of its owner, it can only have been aborted.
-                self._note(TxnState.ABORTED)
-                raise self._aborted_by_others(error) from error
-            except StoreError as error:
-                self._in_doubt = True
-                # Also where a server refuses a step: the decision may be behind it already.
+        with self._alone():
+            self._commit()
+
+    def _commit(self) -> None:
+        self._is_ended_by_owner = True
+        if self._decided is TxnState.COMMITTED:
+            return
+        if self._outcome is None:
+            self._prepare()
+        try:
+            self._decide()
+        except TransactionAbortedError:
+            self._note(TxnState.ABORTED)
+            raise
+        except TransactionNotFoundError as error:
+            if self._in_doubt:
                 raise CommitStateUnknownError(
-                    f"transaction {self._shown}: the store failed in the middle of the commit "
-                    f"({error}). It may be committed: call commit() again, or ask status(), "
-                    "before its work is done again"
+                    f"transaction {self._shown} ended so long ago that its header was collected. "
+                    "It may have been committed before: look for its rows before its work is done "
+                    "again"
                 ) from error
-            except BaseException:
-                self._in_doubt = True
-                raise
-            self._note(TxnState.COMMITTED)
+            # Without a decision of its owner, it can only have been aborted.
+            self._note(TxnState.ABORTED)
+            raise self._aborted_by_others(error) from error
+        except StoreError as error:
+            self._in_doubt = True
+            # Also where a server refuses a step: the decision may be behind it already.
+            raise CommitStateUnknownError(
+                f"transaction {self._shown}: the store failed in the middle of the commit "
+                f"({error}). It may be committed: call commit() again, or ask status(), before "
+                "its work is done again"
+            ) from error
+        except BaseException:
+            self._in_doubt = True
+            raise
+        self._note(TxnState.COMMITTED)
 
     def _decide(self) -> None:
         assert self._outcome is not None
@@ -505,7 +514,7 @@ class Transaction:
             If the store does not answer: when the lease is over, it is aborted in any case.
         """
         self._require_own_process()
-        with self._lock:
+        with self._alone():
             self._is_ended_by_owner = True
             if self._decided is TxnState.ABORTED:
                 return
@@ -620,8 +629,15 @@ class Transaction:
             acknowledger.aborted(self.id)
 
     def close(self) -> None:
-        """Abort it if it is open; the store need not answer."""
+        """Abort it if it is open; the store need not answer.
+
+        A signal handler that has interrupted a call in it leaves it to its owner, or to its lease.
+        """
         if os.getpid() != self._pid:
+            return
+        if is_interrupted(self._lock):
+            self._header.opened = lambda: None
+            self._leases.let_go(self)
             return
         with self._lock:
             if self._decided is None:
@@ -641,14 +657,14 @@ class Transaction:
     ) -> None:
         if os.getpid() != self._pid:
             return  # a fork's copy: it is its parent's to end
-        with self._lock:
+        with self._alone():
             if self._decided is not None:
                 if error is None and not self._is_ended_by_owner:
                     self.require_open()  # it was aborted, and the block would seem to commit
                 return
             if error is None:
                 try:
-                    self.commit()
+                    self._commit()
                 except BaseException:  # an interrupt, too: a lease must not be kept for nobody
                     self._leave()
                     raise

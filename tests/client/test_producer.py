@@ -216,6 +216,9 @@ class ClosedMeanwhile:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
+    def _is_owned(self) -> bool:
+        return False
+
 
 def test_a_send_that_waited_behind_the_close_opens_nothing(service: Service) -> None:
     topic = service.topic()

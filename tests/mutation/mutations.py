@@ -101,6 +101,7 @@ CLIENT = "tests/client/test_client.py"
 CLIENT_PRODUCERS = "tests/client/test_producer.py"
 SHARED = "tests/client/test_shared_consumer.py"
 CLIENT_ENDS = "tests/client/test_ends.py"
+CLIENT_HANDLERS = "tests/client/test_signal_handlers.py"
 STARTS = "tests/spark/source/test_starting_offsets.py"
 PATTERNS = "tests/spark/source/test_topics_pattern.py"
 OPTION_CODE = "pulsar_txn_spark/options"
@@ -5193,8 +5194,73 @@ MUTATIONS: tuple[Mutation, ...] = (
         "::test_a_plain_acknowledgement_that_is_committed_while_it_is_looked_up_takes_nobody_back",
         Edit(
             f"{CLIENT_CODE}/consumer.py",
-            "                header = self._components.store.transactions.read(txn)  # it has ended, but",
-            "                # it has ended, but",
+            "                header = self._components.store.transactions.read(txn)  # it has",
+            "                # it has",
+        ),
+    ),
+    mutation(
+        "client: a reader whose consumer a signal handler has closed is left open",
+        "a signal handler waits for nothing that it has interrupted",
+        f"{CLIENT_HANDLERS}::test_a_signal_wakes_a_loop_that_waits_for_a_message",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "                self._close_reader()  # a signal handler that closed could not\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "client: writers of a producer that a signal handler has closed are left open",
+        "a signal handler waits for nothing that it has interrupted",
+        f"{CLIENT_HANDLERS}"
+        "::test_a_producer_that_a_handler_closes_amid_a_send_is_closed_as_that_ends[False]",
+        Edit(
+            f"{CLIENT_CODE}/producer.py",
+            "                self._close()  # a signal handler that closed could not\n",
+            "                pass\n",
+        ),
+    ),
+    mutation(
+        "client: a signal handler commits a transaction without what is being sent in it",
+        "INV-11",
+        f"{CLIENT_HANDLERS}::test_a_handler_ends_no_transaction_amid_a_call_in_it[commit]",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            '        refuse_reentry(self._lock, "a method of a transaction")\n',
+            "",
+        ),
+    ),
+    mutation(
+        "client: a transaction in use that a signal handler leaves keeps its lease",
+        "a signal handler waits for nothing that it has interrupted",
+        f"{CLIENT_HANDLERS}"
+        "::test_a_transaction_in_use_is_left_to_its_owner_by_a_handler_that_closes_the_client"
+        "[TopicWriters-append]",
+        Edit(
+            f"{CLIENT_CODE}/transaction.py",
+            "            self._header.opened = lambda: None\n",
+            "",
+        ),
+    ),
+    mutation(
+        "client: a signal handler that ends a transaction changes what is being changed",
+        "INV-9",
+        f"{CLIENT_HANDLERS}"
+        "::test_a_handler_that_ends_a_transaction_amid_a_delivery_has_its_consumer_find_that_out"
+        "[abort]",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py",
+            "            self._doubtful.add(txn)\n            return True\n",
+            "            return True\n",
+        ),
+    ),
+    mutation(
+        "client: what is made while a signal handler closes the client stays open",
+        "a signal handler waits for nothing that it has interrupted",
+        f"{CLIENT_HANDLERS}::test_what_is_made_while_a_handler_closes_the_client_is_closed_with_it",
+        Edit(
+            f"{CLIENT_CODE}/session.py",
+            "        if not self._closed:\n            return made\n",
+            "        if made:\n            return made\n",
         ),
     ),
     mutation(
@@ -5243,10 +5309,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            "                raise CommitStateUnknownError(\n"
-            '                    f"transaction {self._shown}: the store failed',
-            "                raise TransactionAbortedError(\n"
-            '                    f"transaction {self._shown}: the store failed',
+            "            raise CommitStateUnknownError(\n"
+            '                f"transaction {self._shown}: the store failed',
+            "            raise TransactionAbortedError(\n"
+            '                f"transaction {self._shown}: the store failed',
         ),
     ),
     mutation(
@@ -5255,8 +5321,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT}::test_a_commit_that_lost_the_store_after_the_decision_is_unknown_and_not_failed",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            "            except StoreError as error:\n",
-            "            except StoreUnavailableError as error:\n",
+            "        except StoreError as error:\n",
+            "        except StoreUnavailableError as error:\n",
         ),
         Edit(
             f"{CLIENT_CODE}/transaction.py",
@@ -9455,8 +9521,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{CLIENT_ENDS}::test_a_commit_without_an_answer_stays_unknown_if_its_header_is_gone",
         Edit(
             f"{CLIENT_CODE}/transaction.py",
-            "                if self._in_doubt:\n",
-            "                if not self._in_doubt:\n",
+            "            if self._in_doubt:\n",
+            "            if not self._in_doubt:\n",
         ),
     ),
     mutation(
