@@ -476,22 +476,19 @@ class AsyncConsumer(_AsyncClosing):
         async with self._admitted(None if timeout_ms is None else timeout_ms / 1000) as in_time:
             if not in_time:
                 raise timed_out
+            if self._receiving is not None:
+                self._consumer.hurry()  # it was begun for a task that was cancelled
             started = False  # at least once by this call, so that what is there comes
             while True:
-                left_s = max(0.0, deadline - loop.time())
-                longest_s: float | None = None  # what this call begins ends by itself
                 if self._receiving is None:
+                    left_s = max(0.0, deadline - loop.time())
                     if started and left_s <= 0:
                         raise timed_out
                     started = True
                     wait_ms = round(min(left_s * 1000, _LONGEST_RECEIVE_MS))
                     self._receiving = self._thread.begin(partial(self._consumer.receive, wait_ms))
                     self._receiving.add_done_callback(_noted)
-                elif timeout_ms is not None:
-                    longest_s = left_s
-                await asyncio.wait({self._receiving}, timeout=longest_s)
-                if not self._receiving.done():
-                    raise timed_out  # it was begun for a task that was cancelled
+                await asyncio.wait({self._receiving})
                 receiving, self._receiving = self._receiving, None
                 try:
                     message = receiving.result()

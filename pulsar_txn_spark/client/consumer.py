@@ -74,6 +74,7 @@ class Consumer(Closing):
         self._state = threading.RLock()
         self._redelivery_epoch = 0
         self._rewind = False
+        self._hurried = False
         self._ready: deque[Message] = deque()
         self._redeliver: deque[Message] = deque()
         self._received: dict[MessageId, Received] = {}
@@ -149,6 +150,7 @@ class Consumer(Closing):
             self._go_back()
             raise
         finally:
+            self._hurried = False
             self._receiving.release()
             if self._closed:
                 self._close_reader()  # a signal handler that closed could not
@@ -162,7 +164,7 @@ class Consumer(Closing):
                 return message
             if self._read():
                 continue
-            left_s = deadline - time.monotonic()
+            left_s = 0.0 if self._hurried else deadline - time.monotonic()
             if left_s <= 0 and not thorough:
                 # An event may be on its way: what is there before this is called must come.
                 thorough = True
@@ -171,6 +173,12 @@ class Consumer(Closing):
             if left_s <= 0:
                 raise self._no_message(timeout_ms)
             self._reader.wait(min(left_s, _LONGEST_WAIT_S))
+
+    def hurry(self) -> None:
+        """Let what receives now, or else next, end as if its time was over, with what is there."""
+        with self._state:
+            self._hurried = True
+            self._wake()
 
     def _no_message(self, timeout_ms: int | None) -> ReceiveTimeoutError:
         return ReceiveTimeoutError(

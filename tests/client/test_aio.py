@@ -19,6 +19,7 @@ import redis
 from pulsar_txn_spark.client import Message, TxnStatus, aio
 from pulsar_txn_spark.client.consumer import Consumer
 from pulsar_txn_spark.client.message import Row
+from pulsar_txn_spark.client.reader import SubscriptionReader
 from pulsar_txn_spark.client.transaction import Transaction
 from pulsar_txn_spark.engine.topic_writers import TopicWriters
 from pulsar_txn_spark.errors import (
@@ -344,30 +345,59 @@ def test_a_timeout_holds_behind_a_task_that_is_next_in_line(run: Run, service: S
     run(scenario)
 
 
+def waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let no call end because its time is over; return what says that the first one waits."""
+    monkeypatch.setattr(aio, "_LONGEST_RECEIVE_MS", 3_600_000)
+    waiting, wait = threading.Event(), SubscriptionReader.wait
+
+    def waits(reader: SubscriptionReader, timeout_s: float) -> None:
+        waiting.set()
+        wait(reader, timeout_s)
+
+    monkeypatch.setattr(SubscriptionReader, "wait", waits)
+    return waiting
+
+
+async def cancelled_receive(consumer: aio.AsyncConsumer) -> None:
+    """Begin to receive in a task, and cancel it."""
+    receiving = asyncio.ensure_future(consumer.receive())
+    await asyncio.sleep(0)
+    assert consumer._receiving is not None
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+
+
 def test_a_timeout_holds_while_a_thread_waits_for_a_task_that_was_cancelled(
     run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = service.topic()
-    go = threading.Event()
-    receive = Consumer.receive
-
-    def slowly(consumer: Consumer, timeout_ms: int | None = None) -> Message:
-        assert go.wait(PATIENCE_S)
-        return receive(consumer, timeout_ms)
+    waits_for_ever(monkeypatch)
 
     async def scenario(client: aio.AsyncClient) -> None:
         consumer = await client.consumer(topic, "s")
-        monkeypatch.setattr(Consumer, "receive", slowly)
-        waiting = asyncio.ensure_future(consumer.receive())
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
+        await cancelled_receive(consumer)
         with pytest.raises(ReceiveTimeoutError, match="within 1 ms"):
-            await asyncio.wait_for(consumer.receive(timeout_ms=1), PATIENCE_S / 2)
-        go.set()
+            await asyncio.wait_for(consumer.receive(timeout_ms=1), PATIENCE_S)
         service.send(topic, "a")
         assert values(await received(consumer, 1)) == [b"a"]
+
+    run(scenario)
+
+
+def test_what_is_there_comes_without_a_wait_behind_a_task_that_was_cancelled(
+    run: Run, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    waiting = waits_for_ever(monkeypatch)
+
+    async def scenario(client: aio.AsyncClient) -> None:
+        consumer = await client.consumer(topic, "s")
+        await cancelled_receive(consumer)
+        assert await asyncio.to_thread(waiting.wait, PATIENCE_S)
+        service.send(topic, "a")
+        message = await asyncio.wait_for(consumer.receive(timeout_ms=0), PATIENCE_S)
+        assert message.value == b"a"
 
     run(scenario)
 

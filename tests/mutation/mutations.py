@@ -5264,6 +5264,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "aio: a call for a task that was cancelled keeps the next one waiting",
+        "a timeout holds",
+        "tests/client/test_aio.py"
+        "::test_a_timeout_holds_while_a_thread_waits_for_a_task_that_was_cancelled",
+        Edit(
+            f"{CLIENT_CODE}/aio.py",
+            "                self._consumer.hurry()",
+            "                pass",
+        ),
+    ),
+    mutation(
         "client: what another open transaction has locked is delivered again",
         "INV-9",
         f"{CLIENT}::test_what_one_open_transaction_locks_is_not_delivered_when_another_one_aborts",
