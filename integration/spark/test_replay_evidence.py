@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from integration.support.spark import (
 )
 from pulsar_txn_spark import TransactionalSink
 from pulsar_txn_spark.store.metadata_pb2 import Pointer
+from pulsar_txn_spark.store.redis import connection, server
 from pulsar_txn_spark.txn.pending_ack import ReadPlan
 
 pytestmark = pytest.mark.filterwarnings(NO_PANDAS_3)
@@ -77,6 +81,54 @@ def test_a_batch_of_files_that_was_planned_anew_does_not_pass_for_a_replay(
     assert "TransactionConflictError" in query.refused("copy")
     query.run()
     assert lab.visible(query.out) == ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def elsewhere(lab: Lab, tmp_path: Path) -> Iterator[Lab]:
+    """Give topics on a metadata store of their own."""
+    os.environ[server.OWNER_VARIABLE] = str(os.getpid())
+    path = str(tmp_path / "store")
+    server.ensure_server(path)
+    yield Lab(lab.spark, {"store.path": path}, tmp_path / "elsewhere")
+    connection.close_all()
+    server.stop_server(path)
+
+
+@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+def test_a_batch_that_reads_on_another_store_and_was_planned_anew_does_not_pass_for_a_replay(
+    lab: Lab, elsewhere: Lab, way: str
+) -> None:
+    query = FileQuery(lab, way)
+    here, there = lab.topic(), elsewhere.topic()
+
+    def rows() -> DataFrame:
+        read = {"subscription": "s", "startingOffsets": "earliest"}
+        return lab.source(here, **read).union(elsewhere.source(there, **read))
+
+    lab.produce(here, "a")
+    elsewhere.produce(there, "b")
+    query.run(df=rows())
+    copied(lab.checkpoint(), lab.checkpoint("old"))
+    lab.produce(here, "c")
+    elsewhere.produce(there, "d")
+    query.run(df=rows())
+    copied(lab.checkpoint(), lab.checkpoint("new"))
+    elsewhere.produce(there, "e")
+    # Restored one batch older: Spark plans batch 1 anew, alike here and further there.
+    restored(lab.checkpoint(), lab.checkpoint("old"))
+    error = failure(lambda: query.run(df=rows()))
+    assert "TransactionConflictError" in error
+    assert "with a source of another kind or on another store" in error
+    assert lab.visible(query.out) == ["a", "b", "c", "d"]
+    restored(lab.checkpoint(), lab.checkpoint("new"))
+    forget_last_commit(lab.checkpoint())
+    query.run(df=rows())
+    assert lab.visible(query.out) == ["a", "b", "c", "d", "e"]
+    # Only what lies here is acknowledged in the transaction of the batch.
+    assert lab.cursor(here, "s") == lab.end(here)
+    acknowledged = elsewhere.cursor(there, "s")
+    assert acknowledged is not None
+    assert acknowledged < elsewhere.end(there)
 
 
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])

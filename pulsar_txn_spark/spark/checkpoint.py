@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +30,37 @@ _OWN_OFFSET = {"v", "store", "topics"}
 _OF_FIRST_BATCH = {"from"}  # what the end of a query's first batch has besides
 
 
-def planned_batch(record: bytes) -> PlannedBatch:
-    """Read Spark's record of a batch."""
-    return PlannedBatch(digest_of_plan(record), _has_foreign(record))
+def planned_batch(record: bytes, store: str | None) -> PlannedBatch:
+    """Read Spark's record of a batch.
+
+    Parameters
+    ----------
+    record : bytes
+    store : str or None
+        UUID of the sink's metadata store, None if it has none.
+    """
+    return PlannedBatch(digest_of_plan(record), _has_foreign(record, store))
 
 
-def _has_foreign(record: bytes) -> bool | None:
-    """Tell whether a record has offsets that are not of this package's source."""
+def _has_foreign(record: bytes, store: str | None) -> bool | None:
+    """Tell whether a record has offsets that are not of this package's source on a store."""
     lines = record.decode("utf-8", "replace").splitlines()
     if not lines or lines[0] != "v1":
         return None  # a format that this version does not know
     # A source that has nothing yet has a dash.
-    return any(not _is_own(line) for line in lines[_HEAD_LINES:] if line.strip() not in ("", "-"))
+    return any(
+        not _is_own(line, store) for line in lines[_HEAD_LINES:] if line.strip() not in ("", "-")
+    )
 
 
-def _is_own(line: str) -> bool:
+def _is_own(line: str, store: str | None) -> bool:
     try:
         offset = json.loads(line)
     except ValueError:
         return False
-    return isinstance(offset, dict) and offset.keys() - _OF_FIRST_BATCH == _OWN_OFFSET
+    own = isinstance(offset, dict) and offset.keys() - _OF_FIRST_BATCH == _OWN_OFFSET
+    # What was read on another store shows in no range that the sink's store has.
+    return own and isinstance(offset["store"], dict) and offset["store"].get("uuid") == store
 
 
 class Checkpoint(ABC):
@@ -66,8 +78,14 @@ class Checkpoint(ABC):
         self._root = root
         self.query = query
 
-    def planned(self, batch: int) -> PlannedBatch | None:
+    def planned(self, batch: int, store: str | None) -> PlannedBatch | None:
         """Return what Spark planned for a batch, None if it has no record of it.
+
+        Parameters
+        ----------
+        batch : int
+        store : str or None
+            UUID of the sink's metadata store, None if it has none.
 
         Raises
         ------
@@ -83,7 +101,7 @@ class Checkpoint(ABC):
                 "other data. Nothing was committed; start the query again when the checkpoint can "
                 "be read"
             ) from error
-        return None if record is None else planned_batch(record)
+        return None if record is None else planned_batch(record, store)
 
     @abstractmethod
     def _record(self, path: str) -> bytes | None:
@@ -170,12 +188,23 @@ class JvmCheckpoint(Checkpoint):
             stream.close()
 
 
-def evidence_rule(options: Options, checkpoint: Checkpoint | None, query: str) -> EvidenceRule:
-    """Return how the replay of a batch is recognized."""
+def evidence_rule(
+    options: Options, checkpoint: Checkpoint | None, query: str, store: str | None
+) -> EvidenceRule:
+    """Return how the replay of a batch is recognized.
+
+    Parameters
+    ----------
+    options : Options
+    checkpoint : Checkpoint or None
+    query : str
+    store : str or None
+        UUID of the sink's metadata store, None if it has none.
+    """
     compared = Compared(options.get("replayEvidence"))
     if checkpoint is None or checkpoint.query != query:
         return EvidenceRule(compared)
-    return EvidenceRule(compared, checkpoint.planned, promised=True)
+    return EvidenceRule(compared, partial(checkpoint.planned, store=store), promised=True)
 
 
 def wants_fingerprint(options: Options, *, query: str, readable: str, replay: bool) -> bool:

@@ -5,7 +5,7 @@ Three kinds of evidence are recorded with the decision and compared in a replay:
 - *planned*: a digest of Spark's own offsets of the batch, which lie in the checkpoint. A replay
   uses the very same ones. A batch that was planned anew, on a checkpoint that was restored or
   copied, has others: they contain the time of planning.
-- *ranges*: what the sources of this package read.
+- *ranges*: what the sources of this package read, those on the sink's own metadata store.
 - *rows*: how many rows the tasks were given, and a fingerprint of them.
 """
 
@@ -42,7 +42,8 @@ class PlannedBatch:
     digest : bytes
         Of Spark's own record of the batch.
     foreign : bool or None
-        Whether a source that is not of this package took part; None if that cannot be told.
+        Whether a source took part that is not of this package, or not on the sink's metadata store.
+        None if that cannot be told.
     """
 
     digest: bytes
@@ -170,7 +171,7 @@ def _planned_anew(
 ) -> str | None:
     """Say in what a batch differs whose planning is another one, or is not known of both."""
     if same_reads and _only_own_sources(committed, now):
-        return None  # what a source of another kind has read shows in no range
+        return None  # what a source of another kind, or on another store, has read is in no range
     both = bool(committed.planned and now.planned)
     if compared is Compared.OFFSETS:
         if both:
@@ -179,7 +180,7 @@ def _planned_anew(
     rows = _rows_differ(committed, now)
     if rows is None or not both:
         return rows
-    return f"Spark planned it anew, with a source that is not of this package: {rows}"
+    return f"Spark planned it anew, with a source of another kind or on another store: {rows}"
 
 
 def _only_own_sources(committed: Evidence, now: Evidence) -> bool:

@@ -53,7 +53,7 @@ class Checkpoint:
 
     def planned(self, batch: int) -> PlannedBatch | None:
         record = self.records.get(batch)
-        return None if record is None else planned_batch(record)
+        return None if record is None else planned_batch(record, "uuid")
 
     def inputs(self, batch: int) -> list[str]:
         low, high = self.ends.get(batch - 1, (0, 0)), self.ends[batch]

@@ -5348,6 +5348,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         Edit(f"{SPARK}/checkpoint.py", "offset.keys() - _OF_FIRST_BATCH ==", "offset.keys() =="),
     ),
     mutation(
+        "ranges of the sink's store vouch for a source on another store",
+        "INV-15",
+        f"{EVIDENCE}::test_equal_ranges_do_not_vouch_for_a_source_on_another_store",
+        Edit(f"{SPARK}/checkpoint.py", ' and offset["store"].get("uuid") == store', ""),
+    ),
+    mutation(
         "aio: a commit overtakes what a cancelled task was sending",
         "INV-7",
         "tests/client/test_aio.py"

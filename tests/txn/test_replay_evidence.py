@@ -36,6 +36,7 @@ from tests.support.scenario import SEGMENT, World
 from tests.support.sink_calls import QUERY, SCHEMA, Spark
 
 OWN = json.dumps(SourceOffset("uuid", "1").to_json())
+ELSEWHERE = json.dumps(SourceOffset("uuid of another store", "1").to_json())
 FILES = '{"logOffset":0}'
 
 
@@ -385,6 +386,36 @@ def test_equal_ranges_do_not_vouch_for_a_foreign_source_beside_ours(world: World
     batch(world, planned("one", foreign=True), "s", rows=4)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_equal_ranges_do_not_vouch_for_a_source_on_another_store(
+    spark: Spark, checkpoint: Checkpoint, elsewhere: bool
+) -> None:
+    # The checkpoint was restored one batch older. Spark plans batch 0 anew: alike on the sink's
+    # store, further on the other.
+    uuid = spark.run.store.identity.uuid
+    sources = [json.dumps(SourceOffset(uuid, "1").to_json()), *[ELSEWHERE] * elsewhere]
+
+    def replay(*values: str) -> None:
+        run_id = f"app/{spark.execution + 1}"
+        ranges = (PlannedRange(f"{SEGMENT}/s", EARLIEST, Position(1, 10)),)
+        plan = ReadPlan(f"source of {run_id}", 1, "", run_id, ranges)
+        spark.run.store.queries.register_plan(QUERY, "0", plan.source, plan.serialize())
+        run(spark, 0, *values, at=checkpoint)
+
+    checkpoint.plan(0, 1000, *sources)
+    replay("a", "b")
+    replay("a", "b")
+    checkpoint.plan(0, 2000, *sources)
+    if elsewhere:
+        with pytest.raises(TransactionConflictError, match="planned it anew, with a source"):
+            replay("a", "b", "c")
+        with pytest.raises(TransactionConflictError, match="no fingerprint"):
+            replay("a", "c")
+        checkpoint.plan(0, 1000, *sources)
+    replay("a", "b")
+    assert spark.visible() == Counter("ab")
+
+
 def test_where_nobody_knows_the_sources_the_rows_decide_beside_the_ranges(world: World) -> None:
     batch(world, NOT_READABLE, "s", fingerprint=7)
     with pytest.raises(TransactionConflictError, match="another fingerprint"):
@@ -437,8 +468,8 @@ def test_a_local_checkpoint_is_found_as_spark_names_it(checkpoint: Checkpoint) -
         found = LocalCheckpoint.at(location)
         assert found is not None
         assert found.query == QUERY
-        assert found.planned(0) is not None
-        assert found.planned(1) is None
+        assert found.planned(0, "uuid") is not None
+        assert found.planned(1, "uuid") is None
     for elsewhere in (None, f"hdfs://host{root}", f"s3a:/{root}", f"{root}/elsewhere"):
         assert LocalCheckpoint.at(elsewhere) is None
 
@@ -450,6 +481,8 @@ def test_a_local_checkpoint_is_found_as_spark_names_it(checkpoint: Checkpoint) -
         ([json.dumps({**json.loads(OWN), "from": {}})], False),
         ([OWN, "-"], False),
         ([OWN, FILES], True),
+        ([OWN, ELSEWHERE], True),
+        (['{"v":1,"store":"uuid","topics":{}}'], True),
         (['{"v":1}'], True),
         (["7"], True),
         (["{"], True),
@@ -461,7 +494,7 @@ def test_a_foreign_source_is_told_by_its_offset(
     checkpoint.plan(0, 1000, *sources)
     found = LocalCheckpoint.at(str(checkpoint.root))
     assert found is not None
-    plan = found.planned(0)
+    plan = found.planned(0, "uuid")
     assert plan is not None
     assert plan.foreign is foreign
 
@@ -472,7 +505,7 @@ def test_a_format_of_spark_that_is_not_known_tells_nothing_of_sources(
     (checkpoint.root / "offsets" / "0").write_text(f"v9\n{{}}\n{OWN}")
     found = LocalCheckpoint.at(str(checkpoint.root))
     assert found is not None
-    plan = found.planned(0)
+    plan = found.planned(0, "uuid")
     assert plan is not None
     assert plan.foreign is None
 

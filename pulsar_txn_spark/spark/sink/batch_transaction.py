@@ -315,7 +315,8 @@ class BatchTransaction:
         self._finish(attempt, [], execution_id)
 
     def _finish(self, attempt: Attempt, slots: list[list[TaskWrite]], execution_id: str) -> None:
-        rule = evidence_rule(self._options, self._checkpoint, attempt.key.query)
+        store = self._components.store.identity.uuid
+        rule = evidence_rule(self._options, self._checkpoint, attempt.key.query, store)
         self._transactions().commit(
             attempt,
             slots,

@@ -71,7 +71,9 @@ def commit(job: WriteJob, messages: Messages, *, acknowledge: bool) -> None:
         attempt = one_attempt(sent)
         tasks = [TaskWrite.FromString(message.record) for message in sent]
         checkpoint = LocalCheckpoint.at(job.options.get("checkpointlocation"))
-        rule = evidence_rule(job.options, checkpoint, attempt.key.query)
+        rule = evidence_rule(
+            job.options, checkpoint, attempt.key.query, components.store.identity.uuid
+        )
         execution_id = sent[0].execution_id
         once_in = execution_id if job.rules.once else ""
         job.transactions().commit(

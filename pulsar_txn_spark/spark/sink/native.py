@@ -205,7 +205,7 @@ class NativeStreamWriter(DataSourceStreamArrowWriter):
         ((batch, decision, query, _),) = attempts
         sink = native_sink(self._options, self._sink)
         checkpoint = LocalCheckpoint.at(self._options.get("checkpointlocation"))
-        rule = evidence_rule(self._options, checkpoint, query)
+        rule = evidence_rule(self._options, checkpoint, query, store=None)
         tasks = [TaskWrite.FromString(each.record) for each in sent]
         try:
             evidence = evidence_of(rule, batchId, [], tasks)
