@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -12,7 +12,9 @@ from pulsar_txn_spark.backports import StrEnum
 from pulsar_txn_spark.job import lineage
 from pulsar_txn_spark.job.definition import Job, Source
 from pulsar_txn_spark.job.views import Views
+from pulsar_txn_spark.options import Options
 from pulsar_txn_spark.spark.rows import KEY
+from pulsar_txn_spark.store.redis.endpoint import Endpoint, parse_endpoint
 
 
 class Verdict(StrEnum):
@@ -121,6 +123,15 @@ def _input(job: Job) -> Guarantee:
         )
     if not _own(job):
         return Guarantee(name, Verdict.NO, "no source of pulsar_txn streams")
+    written = _store(job.parsed_transaction())
+    elsewhere = [source.name for source in _own(job) if _store(source.parsed()) != written]
+    if elsewhere:
+        return Guarantee(
+            name,
+            Verdict.NO,
+            f"{', '.join(elsewhere)} is on another metadata store than the sinks: its subscription "
+            "moves after their transaction",
+        )
     return Guarantee(name, Verdict.YES, "subscriptions move in the transaction of the sinks")
 
 
@@ -237,6 +248,11 @@ def _place(job: Job) -> Iterator[Guarantee]:
 
 def _own(job: Job) -> list[Source]:
     return [source for source in job.sources if source.is_own and source.stream]
+
+
+def _store(options: Options) -> Endpoint:
+    """Return where a metadata store is, whoever connects to it."""
+    return replace(parse_endpoint(options.store), username=None, password=None)
 
 
 def _view(views: Views) -> str:
