@@ -357,7 +357,7 @@ def test_topic_names_lead_to_scalable_topics_where_the_namespace_says_so(
     five.produce(topic, "a1", "b2")
     override = {"domain__overrides": "public/default=scalable"}
     assert lab.values(topic.pulsar_name, **override) == ["a1", "b2"]
-    assert "does not exist in this metadata store" in failure(lambda: lab.values(topic.pulsar_name))
+    assert "does not exist (in the metadata store" in failure(lambda: lab.values(topic.pulsar_name))
     pattern = f"scalable://public/default/{topic.name[:-1]}."
     assert lab.values(topicsPattern=pattern) == ["a1", "b2"]
     rows = lab.read(str(topic)).collect()

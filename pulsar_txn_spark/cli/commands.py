@@ -13,15 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from pulsar_txn_spark.admin import Admin
-from pulsar_txn_spark.backports import add_note
 from pulsar_txn_spark.cli.option_sources import gather
 from pulsar_txn_spark.engine.components import Components, open_components
-from pulsar_txn_spark.errors import OptionError, TopicNotFoundError
+from pulsar_txn_spark.errors import OptionError
 from pulsar_txn_spark.options import Options, Use
-from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.segments.topology import Topology
-from pulsar_txn_spark.store.redis.server import server_folder
 
 _options_file: ContextVar[Path | None] = ContextVar("--options", default=None)
 
@@ -50,10 +47,7 @@ TopicArgument = Annotated[str, typer.Argument(help="topic://tenant/namespace/nam
 
 
 class Commands(typer.Typer):
-    """A group of commands. Each of them also has the option ``--options``.
-
-    The error of a missing topic gets the store as a note, as another one may have been meant.
-    """
+    """A group of commands. Each of them also has the option ``--options``."""
 
     def command(self, *args: Any, **named: Any) -> Callable[[Callable[..., Any]], Any]:
         """Register a function as a command, with ``--options`` besides its own parameters."""
@@ -72,9 +66,6 @@ def _taking_file(function: Callable[..., Any]) -> Callable[..., Any]:
         token = _options_file.set(options_file)
         try:
             return function(**parameters)
-        except TopicNotFoundError as error:
-            add_note(error, f"The store is {store_of(parameters['option'])}")
-            raise
         finally:
             _options_file.reset(token)
 
@@ -123,12 +114,6 @@ def segmented(pairs: Sequence[str], topic: str) -> TopicName:
         If it is no name of a segmented topic.
     """
     return Options(options_of(pairs), Use.CONNECT).domains.segmented(topic)
-
-
-def store_of(pairs: Sequence[str]) -> str:
-    """Return where the store of a command's options is: a folder, or a URL without its password."""
-    config = Options(options_of(pairs), Use.CONNECT).store
-    return str(server_folder(config.path)) if config.url is None else redacted(config.url)
 
 
 def topology_of(components: Components, pairs: Sequence[str], topic: str) -> Topology:

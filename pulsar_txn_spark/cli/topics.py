@@ -17,7 +17,6 @@ from pulsar_txn_spark.cli.commands import (
     components_of,
     confirm,
     segmented,
-    store_of,
     topology_of,
 )
 from pulsar_txn_spark.cli.lineage import bar, lineage
@@ -71,7 +70,7 @@ def topic_list(option: OptionPairs = [], as_json: AsJson = False) -> None:
     components = components_of(option)
     rows = [_listed(components, name) for name in components.topics.names()]
     if not as_json and not rows:  # its name may be misspelt: an embedded one is made then
-        typer.echo(f"there is no topic in the store {store_of(option)}")
+        typer.echo(f"there is no topic in the store {components.store.place}")
         return
     if not as_json:
         rows = [{**row, "bytes": readable_bytes(row["bytes"])} for row in rows]

@@ -25,6 +25,7 @@ from pulsar_txn_spark.segments.scaler import Scaler
 from pulsar_txn_spark.segments.topic_name import TopicName
 from pulsar_txn_spark.store.records import EndedBy, TxnId
 from pulsar_txn_spark.store.redis.connection import Client, connect
+from pulsar_txn_spark.store.redis.endpoint import place_of
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.coordinator import TransactionCoordinator
 from pulsar_txn_spark.txn.sweeper import (
@@ -111,7 +112,7 @@ def open_components(options: Options) -> Components:
 
 
 def _open(client: Client, options: Options) -> Components:
-    store = RedisStore(client, options.store.coordinators)
+    store = RedisStore(client, options.store.coordinators, place_of(options.store))
     # Each backend is imported where it is chosen: a worker does not load the other one's library.
     log: SegmentLog
     pulsar_topics: PulsarTopics | None = None

@@ -293,7 +293,7 @@ class Topics:
         Raises
         ------
         TopicNotFoundError
-            If it is not; the message says what there is.
+            If it is not; the message says what there is, and in which store.
         """
         topology = self.lifecycle.read(topic)
         if topology is not None and topology.state is TopicState.LIVE:
@@ -302,12 +302,16 @@ class Topics:
         self._last_read.pop(topic, None)
         if topology is not None:
             raise TopicNotFoundError(_NOT_IN_USE[topology.state].format(topic=topic))
-        known = self.names()
-        listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none yet"
         raise TopicNotFoundError(
-            f"topic {topic} does not exist in this metadata store ({listed}). Segmented topics are "
+            f"topic {topic} does not exist ({self.listing()}). Segmented topics are "
             "created on purpose: pulsar_txn_spark.Admin(options).create_topic(topic, segments=4)"
         )
+
+    def listing(self) -> str:
+        """Say in which store what topics are, for errors: another store may have been meant."""
+        known = self.names()
+        listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none yet"
+        return f"in the metadata store {self._store.place} {listed}"
 
     def last_read(self, topic: TopicName) -> Topology | None:
         """Return what :meth:`require` has returned last in this process; it may be out of date."""

@@ -691,6 +691,11 @@ class MetadataStore(Protocol):
     """The metadata store. Safe to use from several threads, not across a fork."""
 
     @property
+    def place(self) -> str:
+        """Where it is, as errors name it: without secrets."""
+        ...
+
+    @property
     def identity(self) -> StoreIdentity:
         """The store's identity, read when it was opened."""
         ...

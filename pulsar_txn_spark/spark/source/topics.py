@@ -226,9 +226,7 @@ class SourceTopics:
         if self._has_warned and not is_batch:
             return
         self._has_warned = True
-        known = self._topics.names()
-        listed = f"there are {len(known)}: {', '.join(known[:8])}" if known else "there is none"
-        message = f"topicsPattern {pattern!r} matches no topic ({listed})"
+        message = f"topicsPattern {pattern!r} matches no topic ({self._topics.listing()})"
         advice = (
             "It has to match the whole name, such as topic://public/default/flights-.*, or what "
             "follows topic://"

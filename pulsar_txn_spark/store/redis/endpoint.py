@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pulsar_txn_spark.config import StoreConfig
 from pulsar_txn_spark.errors import OptionError
+from pulsar_txn_spark.redaction import redacted
 from pulsar_txn_spark.store.redis import server
 
 _DEFAULT_PORT = 6379
@@ -89,6 +90,17 @@ def parse_endpoint(config: StoreConfig) -> Endpoint:
         username=username,
         password=password,
     )
+
+
+def place_of(config: StoreConfig) -> str:
+    """Return where a store is as users name it: a folder, or a URL without its password.
+
+    Raises
+    ------
+    OptionError
+        If there is no home directory to put the embedded server's default folder in.
+    """
+    return str(server.server_folder(config.path)) if config.url is None else redacted(config.url)
 
 
 def _malformed(what: str) -> OptionError:

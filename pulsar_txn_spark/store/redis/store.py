@@ -37,6 +37,8 @@ class RedisStore:
         Verified, as :func:`~pulsar_txn_spark.store.redis.connection.connect` returns it.
     coordinators : int, optional
         How many TC shards the store must have; a new one gets so many, or `COORDINATORS`.
+    place : str, optional
+        Where it is, as errors name it.
 
     Raises
     ------
@@ -48,7 +50,10 @@ class RedisStore:
         If the store was made by a version of this package with another schema.
     """
 
-    def __init__(self, client: Redis, coordinators: int | None = None) -> None:
+    def __init__(
+        self, client: Redis, coordinators: int | None = None, place: str = "of this client"
+    ) -> None:
+        self.place = place
         self.scripts = Scripts(client, coordinators)
         self.meta = RedisMetaStore(self.scripts)
         self.topics = RedisTopicStore(self.scripts)

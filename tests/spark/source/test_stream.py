@@ -14,6 +14,7 @@ from pulsar_txn_spark.errors import (
     DataLossError,
     StoreRolledBackError,
     StoreUnavailableError,
+    TopicNotFoundError,
 )
 from pulsar_txn_spark.options import Options, Use
 from pulsar_txn_spark.segments.log import SegmentRef
@@ -114,6 +115,16 @@ def test_offsets_that_run_backwards_are_refused(source: Source) -> None:
     later = reader.latestOffset(end, ReadAllAvailable())
     with pytest.raises(DataLossError, match="run backwards in segment"):
         reader.partitions(later, end)
+
+
+def test_the_error_of_a_missing_topic_names_the_store_that_was_asked(
+    run: Components, redis_path: str
+) -> None:
+    assert run.topics.names() == []
+    reader = PulsarTxnStreamReader({"store.path": redis_path, "topic": "flights"}, READ_SCHEMA)
+    with pytest.raises(TopicNotFoundError) as caught:
+        reader.initialOffset()
+    assert f"(in the metadata store {redis_path} there is none yet)" in str(caught.value)
 
 
 def test_an_executor_that_reaches_another_store_reads_nothing(source: Source) -> None:

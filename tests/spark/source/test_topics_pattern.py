@@ -199,8 +199,11 @@ def test_a_batch_read_of_a_pattern_that_matches_nothing_is_an_error(
     options = {"store.path": redis_path, **PATTERN}
     source = PulsarTxnDataSource(dict(options))
     reader = source.reader(source.schema())
-    with pytest.raises(TopicNotFoundError, match=r"flights.*matches no topic .*other.*batch read"):
+    with pytest.raises(
+        TopicNotFoundError, match=r"flights.*matches no topic .*other.*batch read"
+    ) as caught:
         reader.partitions()
+    assert f"(in the metadata store {redis_path} there are 1: " in str(caught.value)
 
 
 def test_a_topic_and_a_partition_of_it_are_not_read_both() -> None:

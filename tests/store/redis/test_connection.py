@@ -44,7 +44,7 @@ from pulsar_txn_spark.segments.topology import Topology
 from pulsar_txn_spark.store.records import Code, CursorStart, Gate
 from pulsar_txn_spark.store.redis import connection, durability, scripts
 from pulsar_txn_spark.store.redis.connection import connect, verify
-from pulsar_txn_spark.store.redis.endpoint import parse_endpoint
+from pulsar_txn_spark.store.redis.endpoint import parse_endpoint, place_of
 from pulsar_txn_spark.store.redis.exchange import Request, idle_connections
 from pulsar_txn_spark.store.redis.store import RedisStore
 from pulsar_txn_spark.txn.health import tc_states
@@ -87,6 +87,11 @@ def test_an_address_is_taken_apart_and_shown_without_its_password(url: str, show
     endpoint = parse_endpoint(StoreConfig(url=url))
     assert str(endpoint) == shown
     assert "pw" not in repr(endpoint)
+
+
+def test_a_place_is_a_folder_or_an_address_without_its_password(tmp_path: Path) -> None:
+    assert place_of(StoreConfig(path=str(tmp_path / "a" / ".."))) == str(tmp_path)
+    assert place_of(StoreConfig(url="redis://me:hunter2@meta:6379/0")) == "redis://***@meta:6379/0"
 
 
 def test_escaped_characters_in_a_url_are_decoded() -> None:
