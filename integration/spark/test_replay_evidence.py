@@ -94,6 +94,7 @@ def elsewhere(lab: Lab, tmp_path: Path) -> Iterator[Lab]:
     server.stop_server(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
 def test_a_batch_that_reads_on_another_store_and_was_planned_anew_does_not_pass_for_a_replay(
     lab: Lab, elsewhere: Lab, way: str
