@@ -589,12 +589,18 @@ class Consumer(Closing):
             super().close()
 
     def _close(self) -> None:
+        # A thread that receives may need what a signal handler has interrupted: it closes it then.
+        waits = not is_interrupted(self._state)
         with self._state:
             # After the word that it is closed: nobody else wakes a reader that is gone.
             self._reader.wake()
-        self._close_reader()
+        self._close_reader(waits=waits)
 
-    def _close_reader(self) -> None:
-        if not is_interrupted(self._receiving):  # else receive() does it as it ends
-            with self._receiving:
-                self._reader.close()
+    def _close_reader(self, *, waits: bool = True) -> None:
+        # Else receive() does it as it ends.
+        if not is_interrupted(self._receiving) and self._receiving.acquire(blocking=waits):
+            try:
+                with self._state:  # nobody wakes it meanwhile
+                    self._reader.close()
+            finally:
+                self._receiving.release()

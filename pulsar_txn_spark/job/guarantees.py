@@ -129,8 +129,8 @@ def _input(job: Job) -> Guarantee:
         return Guarantee(
             name,
             Verdict.NO,
-            f"{', '.join(elsewhere)} is on another metadata store than the sinks: its subscription "
-            "moves after their transaction",
+            f"{', '.join(elsewhere)} names another metadata store than the sinks. On another one a "
+            "subscription moves after their transaction",
         )
     return Guarantee(name, Verdict.YES, "subscriptions move in the transaction of the sinks")
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -68,6 +69,44 @@ IN_RECEIVE = [
     (Consumer, "_note_received"),
     (Consumer, "_claims_of"),
 ]
+
+
+def test_a_handler_amid_a_change_does_not_wait_for_a_thread_that_receives(
+    service: Service, interrupt: Interrupt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = service.topic()
+    consumer = service.client.consumer(topic, "s")
+    service.send(topic, "a")
+    message = consumer.receive(timeout_ms=60_000)
+    reads, goes_on = threading.Event(), threading.Event()
+    read = SubscriptionReader.read
+
+    def slow(reader: SubscriptionReader, *args: Any, **named: Any) -> Any:
+        reads.set()
+        assert goes_on.wait(PATIENCE_S)
+        return read(reader, *args, **named)
+
+    def closes() -> None:
+        goes_on.set()
+        consumer.close()
+
+    monkeypatch.setattr(SubscriptionReader, "read", slow)
+    ended = []
+
+    def receive() -> None:
+        with pytest.raises(AlreadyClosedError) as caught:
+            consumer.receive(timeout_ms=60_000)
+        ended.append(caught.value)
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    assert reads.wait(PATIENCE_S)
+    interrupt(Consumer, "_late_of", closes)
+    with service.client.new_txn() as txn, suppress(AlreadyClosedError):
+        consumer.acknowledge(message, txn)
+    thread.join(PATIENCE_S)
+    assert ended
+    assert is_reader_closed(consumer)
 
 
 @pytest.mark.parametrize("owner, name", IN_RECEIVE)

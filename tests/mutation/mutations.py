@@ -287,6 +287,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "what waits behind an open transaction takes a share of a limit",
+        "liveness",
+        "tests/spark/source/test_event_time_lag.py::"
+        "test_what_waits_behind_an_open_transaction_takes_no_share_of_a_limit",
+        Edit(f"{SOURCE_CODE}/stream.py", " if key in within_reach}", "}"),
+    ),
+    mutation(
         "a query's first batch begins a topic that was created again where the old one ended",
         "INV-4",
         "tests/spark/source/test_deleted_topics.py::test_a_topic_that_is_created_again_before_the"
@@ -5209,6 +5216,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     mutation(
+        "client: a signal handler waits for who waits for what it has interrupted",
+        "liveness",
+        "tests/client/test_signal_handlers.py::"
+        "test_a_handler_amid_a_change_does_not_wait_for_a_thread_that_receives",
+        Edit(
+            f"{CLIENT_CODE}/consumer.py", "waits = not is_interrupted(self._state)", "waits = True"
+        ),
+    ),
+    mutation(
         "client: writers of a producer that a signal handler has closed are left open",
         "a signal handler waits for nothing that it has interrupted",
         f"{CLIENT_HANDLERS}"
@@ -9894,6 +9910,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tests/backends/pulsar/library/test_connections.py"
         "::test_a_file_keeps_both_the_log_and_what_else_is_written_to_it",
         Edit(f"{LIBRARY}/connections.py", "| os.O_APPEND)", "| 0)"),
+    ),
+    mutation(
+        "pulsar-client logs into a file that is in the place of a closed standard error",
+        "no loss",
+        "tests/backends/pulsar/library/test_connections.py::"
+        "test_a_file_that_is_in_the_place_of_a_closed_standard_error_stays_as_it_is",
+        Edit(f"{LIBRARY}/connections.py", "if sys.__stderr__ is None:", "if False:"),
     ),
     mutation(
         "a client waits for a reader of standard error",

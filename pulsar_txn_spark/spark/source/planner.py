@@ -573,16 +573,15 @@ class SourcePlanner:
         backlogs : mapping of SegmentKey to RangeSize
             Of released segments and of those that wait for them.
         """
+        messages: dict[str, dict[str, int]] = {name: {} for name in orders}
+        sizes: dict[str, dict[str, int]] = {name: {} for name in orders}
+        for (name, descriptor), backlog in backlogs.items():
+            messages[name][descriptor], sizes[name][descriptor] = backlog.messages, backlog.bytes
         ahead = {}
         for name, order in orders.items():
-            own = {key[1]: size for key, size in backlogs.items() if key[0] == name}
-            messages = order.with_what_waits(
-                topologies[name], {at: size.messages for at, size in own.items()}
-            )
-            of_bytes = order.with_what_waits(
-                topologies[name], {at: size.bytes for at, size in own.items()}
-            )
-            ahead.update({(name, at): Ahead(n, of_bytes[at]) for at, n in messages.items()})
+            in_bytes = order.with_what_waits(topologies[name], sizes[name])
+            in_messages = order.with_what_waits(topologies[name], messages[name])
+            ahead.update({(name, at): Ahead(n, in_bytes[at]) for at, n in in_messages.items()})
         return ahead
 
     def limited(

@@ -185,15 +185,15 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest = planner.offset(topologies, {**positions, **latest}, drained=drained)
         self._snapshot, self._read_to, self._reported = snapshot, positions, None
         self._measured = {}
+        # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
+        starts = {key: positions.get(key, EARLIEST) for key in latest}
+        if self._available is not None:
+            latest = {
+                key: max(starts[key], min(end, self._available.get(key, starts[key])))
+                for key, end in latest.items()
+            }
         # A child waits until its parents have been read in an earlier micro-batch (INV-10).
         ends = {key: end for key, end in latest.items() if key[1] in orders[key[0]].released}
-        # A segment that the checkpoint does not know is new: it starts at its beginning (INV-10).
-        starts = {key: positions.get(key, EARLIEST) for key in ends}
-        if self._available is not None:
-            ends = {
-                key: max(starts[key], min(end, self._available.get(key, starts[key])))
-                for key, end in ends.items()
-            }
         # Equal positions must give the equal offset, or Spark would run empty batches for ever.
         if all(positions.get(key) == end or end == EARLIEST for key, end in ends.items()):
             return self._unmoved(start, read, topologies)
@@ -206,9 +206,11 @@ class PulsarTxnStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             max_rows = self._options.get("maxMessagesPerTrigger")
             max_bytes = self._options.get("maxBytesPerTrigger")
             if max_rows is not None or max_bytes is not None:
-                waiting = {key: end for key, end in latest.items() if key not in ends}
-                backlogs = self._backlogs({**positions, **starts}, {**waiting, **ends})
-                ahead = planner.ahead(topologies, orders, backlogs)
+                # What waits for a segment that cannot be read to its end now takes no share.
+                reached = planner.offset(topologies, {**positions, **latest}, drained=drained)
+                within_reach = planner.within_reach(topologies, reached)
+                to_read = {key: end for key, end in latest.items() if key in within_reach}
+                ahead = planner.ahead(topologies, orders, self._backlogs(starts, to_read))
                 ends = planner.limited(snapshot, starts, ends, ahead, max_rows, max_bytes)
         self._read_to = {**positions, **ends}
         return planner.offset(topologies, self._read_to, drained=drained).to_json()

@@ -8,6 +8,7 @@ import pytest
 
 from pulsar_txn_spark.engine.components import Components
 from pulsar_txn_spark.segments.topic_name import TopicName
+from pulsar_txn_spark.segments.topology import hash_of
 from tests.models.segment_histories import Task, record_batch
 from tests.support.streaming import StreamingQuery
 
@@ -65,3 +66,69 @@ def test_no_row_is_late_where_segments_have_changed_within_a_backlog(
         watermark = max(watermark, *(hour - DELAY for hour in hours))
     assert len(query.output) > HOURS // 3, "the limit makes many micro-batches"
     assert late == 0
+
+
+# -- what cannot be read yet ---------------------------------------------------------------------
+
+
+class Backlog:
+    """Rows in one segment, and more of them behind another one that was split."""
+
+    def __init__(self, run: Components, path: str) -> None:
+        self.run, self.begun = run, 0
+        run.topics.create(TOPIC, 2)
+        self.query = StreamingQuery(
+            run,
+            path,
+            "q",
+            topic=str(TOPIC),
+            startingOffsets="earliest",
+            maxMessagesPerTrigger="20",
+        )
+        split = run.topics.require(TOPIC).active[0]
+        keys = [f"k{number}" for number in range(64)]
+        self.split = next(key for key in keys if hash_of(key.encode()) <= split.hash_end)
+        self.other = next(key for key in keys if hash_of(key.encode()) > split.hash_end)
+        self.write(self.other, 100)
+
+    def write(self, key: str, count: int) -> None:
+        for number in range(count):
+            task = self.begin(key, number)
+            task.commit(task.writers.finish())
+
+    def begin(self, key: str, number: int) -> Task:
+        self.begun += 1
+        task = Task(self.run, f"task {self.begun}")
+        task.writers.append(TOPIC, record_batch([(key, number)]))
+        return task
+
+    def grow_behind_split(self) -> None:
+        split_first(self.run)
+        self.write(self.split, 400)
+
+
+def test_what_waits_behind_an_open_transaction_takes_no_share_of_a_limit(
+    run: Components, redis_path: str
+) -> None:
+    backlog = Backlog(run, redis_path)
+    still_open = backlog.begin(backlog.split, 0)
+    still_open.writers.finish()
+    backlog.grow_behind_split()
+    for _ in range(6):
+        backlog.query.trigger()
+    assert backlog.query.values == list(range(100))
+    still_open.abort()
+    backlog.query.run_all()
+    assert len(backlog.query.values) == 500
+
+
+def test_what_came_after_the_start_of_available_now_takes_no_share_of_a_limit(
+    run: Components, redis_path: str
+) -> None:
+    backlog = Backlog(run, redis_path)
+    backlog.query.reader.prepareForTriggerAvailableNow()
+    backlog.write(backlog.split, 1)
+    backlog.grow_behind_split()
+    for _ in range(6):
+        backlog.query.trigger()
+    assert backlog.query.values == list(range(100))

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import stat
+import sys
 from typing import Any
 
 import pulsar
@@ -39,6 +40,8 @@ def _log_file() -> str:
     Its ConsoleLogger writes to standard output. A logger of Python's would need Python's lock on
     the client's own threads, also while Python ends.
     """
+    if sys.__stderr__ is None:  # it was closed at the start: what is in its place is another file
+        return os.devnull
     try:
         os.close(os.open(_STANDARD_ERROR, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY))
         if stat.S_ISREG(os.fstat(2).st_mode):

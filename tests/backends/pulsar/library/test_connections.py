@@ -61,6 +61,19 @@ def test_where_standard_error_cannot_be_opened_nothing_is_logged() -> None:
     assert log_to(None, closing="2>&-").stdout == ""
 
 
+def test_a_file_that_is_in_the_place_of_a_closed_standard_error_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "data"
+    code = (
+        f"import os\nassert os.open({str(file)!r}, os.O_RDWR | os.O_CREAT) == 2\n"
+        f"os.write(2, b'AAAA')\nos.lseek(2, 0, 0)\n{LOG_A_REFUSED_CONNECTION}"
+    )
+    shell = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
+    subprocess.run([*shell, sys.executable, "-c", code], check=True, timeout=30)
+    assert file.read_text() == "the end\n"
+
+
 def test_a_named_pipe_without_a_reader_does_not_hold_a_client_up(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
