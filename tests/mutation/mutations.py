@@ -9923,6 +9923,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a failure is bounded in time",
         "tests/backends/pulsar/library/test_connections.py"
         "::test_a_named_pipe_without_a_reader_does_not_hold_a_client_up",
-        Edit(f"{LIBRARY}/connections.py", "        return os.devnull\n", "        pass\n"),
+        Edit(
+            f"{LIBRARY}/connections.py",
+            "        return os.devnull\n    return _STANDARD_ERROR\n",
+            "        pass\n    return _STANDARD_ERROR\n",
+        ),
     ),
 )
