@@ -92,13 +92,21 @@ def redis_client(redis_path: str) -> redis.Redis:
 
 @pytest.fixture
 def limit_memory(redis_client: redis.Redis) -> Iterator[Callable[[int], None]]:
-    """Return what sets how many bytes the embedded server may use: 1 = it is full."""
+    """Return what sets how many bytes the embedded server may use: 1 = it is full.
+
+    Its append-only file is not rewritten meanwhile: tests compare how long it is.
+    """
 
     def limit(size: int) -> None:
         redis_client.config_set("maxmemory", str(size))
 
+    percentage = "auto-aof-rewrite-percentage"
+    before = str(redis_client.config_get(percentage)[percentage])
+    redis_client.config_set(percentage, "0")
+    until(lambda: redis_client.info("persistence")["aof_rewrite_in_progress"] == 0)
     yield limit
     limit(0)
+    redis_client.config_set(percentage, before)
 
 
 @pytest.fixture
