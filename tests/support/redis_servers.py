@@ -104,20 +104,23 @@ def promote(port: int) -> None:
 
 def start_cluster(start_redis: StartRedis, nodes: int = 1, **settings: str) -> int:
     """Start a cluster of some servers that share the slots, and return the port of one."""
-    ports = [start_redis(cluster_enabled="yes", **settings) for _ in range(nodes)]
-    join_cluster(ports)
-    return ports[0]
+    return _start_primaries(start_redis, nodes, **settings)[0]
 
 
 def start_replicated_cluster(start_redis: StartRedis, nodes: int = 1) -> tuple[int, int]:
     """Start a cluster of some primaries, and a replica of the first; return the ports of both."""
-    first, second = start_cluster(start_redis, nodes), start_redis(cluster_enabled="yes")
+    primaries = _start_primaries(start_redis, nodes)
+    first, second = primaries[0], start_redis(cluster_enabled="yes")
     _ask(first, "MEET", "127.0.0.1", str(second))
     until(lambda: _ask(second, "INFO")["cluster_slots_assigned"] == str(SLOTS))
     with redis.Redis(port=first) as primary, redis.Redis(port=second) as replica:
         known: Any = primary
-        _ask(second, "REPLICATE", known.execute_command("CLUSTER", "MYID").decode())
+        first_id = known.execute_command("CLUSTER", "MYID").decode()
+        _ask(second, "REPLICATE", first_id)
         until(lambda: replica.info("replication").get("master_link_status") == "up")
+        # Primaries that do not know the replica yet never follow its takeover: only the first one
+        # tells them of it.
+        until(lambda: all(_ask(port, "REPLICAS", first_id) for port in primaries))
         # Clients learn of the replica from the primary.
         until(
             lambda: all(
@@ -193,6 +196,12 @@ class SlotMove:
         for server_ in (self.new, self.old):
             server_.cluster("SETSLOT", self.slot, "NODE", self._ids[1])
             server_.close()
+
+
+def _start_primaries(start_redis: StartRedis, nodes: int, **settings: str) -> list[int]:
+    ports = [start_redis(cluster_enabled="yes", **settings) for _ in range(nodes)]
+    join_cluster(ports)
+    return ports
 
 
 def _is_joined(port: int, nodes: int) -> bool:
