@@ -2861,19 +2861,25 @@ MUTATIONS: tuple[Mutation, ...] = (
             ("seg_is_materialized", "CLOSED"),
             ("cursor_claim", "DELETED"),
             ("cursor_reset", "DELETED"),
+            ("cursor_create", "DELETED"),
+            ("seg_floor", "ALREADY"),
+            ("seg_trim", "ALREADY"),
         )
     ),
-    mutation(
-        "a deleted segment lets acknowledgements in",
-        "INV-6",
-        f"{RETENTION}::test_nothing_that_comes_late_brings_anything_back",
-        Edit(f"{LUA}/_acknowledging.lua", "if retired then\n", "if false then\n"),
+    *(
+        mutation(
+            f"a deleted segment lets {script} in",
+            "INV-6",
+            f"{RETENTION}::test_nothing_that_comes_late_brings_anything_back",
+            Edit(f"{LUA}/{script}.lua", "if retired then", "if false then"),
+        )
+        for script in ("ack_individual", "ack_cumulative", "seg_materialize")
     ),
     mutation(
-        "a deleted segment lets seg_materialize in",
+        "a deleted segment lets cursor_inherit in",
         "INV-6",
         f"{RETENTION}::test_nothing_that_comes_late_brings_anything_back",
-        Edit(f"{LUA}/seg_materialize.lua", "if retired then\n", "if false then\n"),
+        Edit(f"{LUA}/cursor_inherit.lua", "if retired or ", "if "),
     ),
     mutation(
         "a segment is deleted under a pin",
@@ -7884,15 +7890,18 @@ MUTATIONS: tuple[Mutation, ...] = (
             "if false then",
         ),
     ),
-    mutation(
-        "pending acks are written in a deleted segment",
-        "INV-12",
-        f"{BROKER_ACKS}::test_nothing_of_it_is_left_of_a_deleted_segment",
-        Edit(
-            f"{LUA}/broker_acks_write.lua",
-            "if retired then",
-            "if false then",
-        ),
+    *(
+        mutation(
+            f"pending acks are {done} in a deleted segment",
+            "INV-12",
+            f"{BROKER_ACKS}::test_nothing_of_it_is_left_of_a_deleted_segment",
+            Edit(f"{LUA}/{script}.lua", "if retired then", "if false then"),
+        )
+        for done, script in (
+            ("written", "broker_acks_write"),
+            ("opened", "broker_acks_open"),
+            ("noted", "broker_acks_note"),
+        )
     ),
     mutation(
         "a store that lost pending acks counts as one without any",

@@ -38,6 +38,7 @@ from pulsar_txn_spark.store.metadata_pb2 import Outcome, Winner
 from pulsar_txn_spark.store.records import (
     AckRequest,
     Code,
+    CursorStart,
     EndedBy,
     RetainedPositions,
     SegmentDecision,
@@ -720,6 +721,9 @@ def test_nothing_that_comes_late_brings_anything_back(
     assert store.segments.close(id_, txn.tc, txn.counter + 1).code is Code.ALREADY
     assert store.segments.raise_floor(id_, txn.tc, txn.counter, at(1), at(1)).code is Code.ALREADY
     assert put_cursor(store, id_, SUB, at(0)).code is Code.DELETED
+    [created] = store.subscriptions.create_cursors("new", {id_: CursorStart(EARLIEST)})
+    assert created.code is Code.DELETED
+    assert store.segments.mark_trimmed(id_, at(99)).code is Code.ALREADY
     assert store.subscriptions.inherit_cursor(id_, SUB, "q").code is Code.ALREADY
     assert store.segments.is_materialized(txn, [id_]) == [True]
     store.segments.raise_high(id_, at(99))

@@ -3,16 +3,13 @@
 -- KEYS[4]  {seg:<id>}:closed, KEYS[5] {seg:<id>}:resolved
 -- ARGV[4]  TxnId, ARGV[5] TC, ARGV[6] counter, ARGV[7] owner of the subscription: a query, or clients
 -- Who may not acknowledge here is answered by:
---    {seq, 'CLOSED'}                the segment was deleted, or takes nothing of so old a transaction
+--    {seq, 'CLOSED'}                the segment takes nothing of so old a transaction
 --    {seq, 'RESOLVED', decision}    the transaction was materialized here: it can place nothing more
 --    {seq, 'UNCLAIMED'} | {seq, 'OWNED', query id}    the subscription is somebody else's
 --    {seq, 'FENCED', source epoch}   a newer source or consumer has taken the subscription over
 -- Returns such an answer, or nil and the cursor's fields: {query, generation, position, source, sink,
 -- batch, txn}.
 local function refusal(source_epoch)
-  if retired then
-    return {seq, 'CLOSED'}
-  end
   local closed = redis.call('HGET', KEYS[4], ARGV[5])
   if closed and tonumber(ARGV[6]) < tonumber(closed) then
     return {seq, 'CLOSED'}
