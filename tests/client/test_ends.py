@@ -70,9 +70,13 @@ def test_an_acknowledgement_that_is_repeated_after_a_failure_of_the_store_counts
         assert drained(newer) == []
 
 
-def test_a_message_whose_acknowledgement_was_lost_comes_again(service: Service) -> None:
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_a_message_whose_acknowledgement_was_lost_comes_again(
+    service: Service, goes_back: bool
+) -> None:
     _, consumer, _ = unheard(service)
-    consumer.redeliver_unacknowledged()
+    if goes_back:
+        consumer.redeliver_unacknowledged()
     assert nothing_comes(consumer), "it may be acknowledged"
     [left] = consumer._acks.left_open
     expire(service, left)
